@@ -1,7 +1,7 @@
-"""`/v1/address-settings…`: the settings of addresses, by pattern, changed while the service runs.
+"""`/v1/address-settings…`: address settings by pattern, changed while the service runs.
 
-A pattern contains `#`, `*` and `/`: percent-encoded in the path, or as `?name=`. A resize applies
-to the ids that are held now: the newest stay.
+A pattern may contain `#`, `*` and `/`: it is percent-encoded in the path, or sent as `?name=`. A
+smaller cache size takes effect on held ids at once: the newest are kept.
 """
 
 from typing import Annotated, Any, Final
@@ -11,9 +11,9 @@ from fastapi import APIRouter, Body, Depends, Response
 from pydantic import BeforeValidator
 
 from api.content import well_formed
-from api.openapi import errors, made, tagged
+from api.openapi import created, errors, tagged
 from api.parameters import (
-    PATTERN_WAYS,
+    PATTERN_MODES,
     OnePatternInQuery,
     PageSize,
     PageToken,
@@ -22,7 +22,7 @@ from api.parameters import (
     token_of,
 )
 from api.ports import ServiceView
-from api.preconditions import check, tell_etag
+from api.preconditions import check, set_etag
 from api.problems import NO_SUCH_PATTERN, NOT_POSSIBLE, UNAVAILABLE, ProblemError
 from api.resources.settings_change import (
     ADMIN,
@@ -30,12 +30,12 @@ from api.resources.settings_change import (
     AddressSetting,
     AddressSettings,
     Describe,
-    How,
-    HowMade,
+    Options,
     Outcome,
+    PutOptions,
     WriteTarget,
-    desk_of,
     pattern_of,
+    settings_editor,
     write,
 )
 from service.config.load import Config
@@ -44,20 +44,20 @@ from service.metadata.settings_change import SettingsSnapshot
 
 _READ_ONLY: Final = ("pattern", "source", "etag")
 _CHANGES = {**WRITES, **errors(NO_SUCH_PATTERN)}
-_MAKES = {**_CHANGES, **made(Outcome)}
+_MAKES = {**_CHANGES, **created(Outcome)}
 
 SettingBody = Annotated[
     dict[str, Any],
     BeforeValidator(well_formed),
     Body(
-        description="The keys of `[addresses.…]` in the file; what is left out is not given.",
+        description="The keys of `[addresses.…]` as in the file; omitted keys are not set.",
         examples=[{"id_cache_size": 5000}],
     ),
 ]
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of address settings."""
+    """Build the router for `/v1/address-settings`."""
     api = APIRouter(tags=["address settings"])
 
     @api.get(
@@ -70,63 +70,67 @@ def router(view: ServiceView) -> APIRouter:
         page_size: PageSize = 100,
         page_token: PageToken = "",
     ) -> AddressSettings | AddressSetting:
-        """Return every pattern with the keys that it gives; of one that is named, that alone."""
-        standing = desk_of(view).read()
+        """List the patterns and the keys that they set, or return the pattern that `name` names."""
+        snapshot = settings_editor(view).read()
         if name is not None:
-            return _told(standing, name, response)
-        patterns = standing.effective.config.addresses.patterns
+            return _response(snapshot, name, response)
+        patterns = snapshot.effective.config.addresses.patterns
         after = name_of(page_token) or ""
         names = [each for each in sorted(patterns) if each > after]
         page = names[:page_size]
         return AddressSettings(
             address_settings=tuple(
-                AddressSetting.of(each, patterns[each], standing.holding) for each in page
+                AddressSetting.of(each, patterns[each], snapshot.holding) for each in page
             ),
-            revision=standing.revision,
+            revision=snapshot.revision,
             next_page_token=token_of(page[-1]) if len(names) > page_size else None,
         )
 
     @api.get("/v1/address-settings/{pattern}", responses=tagged(NO_SUCH_PATTERN, UNAVAILABLE))
     async def address_setting(pattern: PatternInPath, response: Response) -> AddressSetting:
-        """Return what one pattern gives."""
-        return _told(desk_of(view).read(), pattern, response)
+        """Return the settings of one pattern."""
+        return _response(settings_editor(view).read(), pattern, response)
 
-    for way in PATTERN_WAYS:
-        path = f"/v1/address-settings{way.step}"
-        named = Depends(way.read)
+    for mode in PATTERN_MODES:
+        path = f"/v1/address-settings{mode.segment}"
+        named = Depends(mode.read)
 
-        @api.put(path, name=f"put_by_{way.name}", responses=_MAKES, openapi_extra=ADMIN)
-        async def put(pattern: Annotated[str, named], keys: SettingBody, how: HowMade) -> Outcome:
-            """Have a pattern give these keys and no other; what is held is resized at once."""
+        @api.put(path, name=f"put_by_{mode.name}", responses=_MAKES, openapi_extra=ADMIN)
+        async def put(
+            pattern: Annotated[str, named], keys: SettingBody, options: PutOptions
+        ) -> Outcome:
+            """Set exactly these keys for a pattern; held ids are resized at once."""
             given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
 
-            def change(standing: SettingsSnapshot) -> SettingsOverlay:
-                found = pattern_of(standing.effective.config, standing.holding, pattern)
+            def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+                found = pattern_of(snapshot.effective.config, snapshot.holding, pattern)
                 etag = None if found is None else found.etag
-                check(how.preconditions, etag, f"The pattern {pattern}")
-                return _with(standing, pattern, given)
+                check(options.preconditions, etag, f"The pattern {pattern}")
+                return _with(snapshot, pattern, given)
 
-            place = WriteTarget(
+            target = WriteTarget(
                 "addresses", pattern, f"/v1/address-settings/{quote(pattern, safe='')}"
             )
-            return await write(view, how, change, _describe(pattern), place)
+            return await write(view, options, change, _describe(pattern), target)
 
-        @api.delete(path, name=f"delete_by_{way.name}", responses=_CHANGES, openapi_extra=ADMIN)
-        async def delete(pattern: Annotated[str, named], how: How) -> Outcome:
-            """Have a pattern give nothing any more, the file's included."""
+        @api.delete(path, name=f"delete_by_{mode.name}", responses=_CHANGES, openapi_extra=ADMIN)
+        async def delete(pattern: Annotated[str, named], options: Options) -> Outcome:
+            """Delete the settings of a pattern, including those in the file."""
 
-            def change(standing: SettingsSnapshot) -> SettingsOverlay:
-                check(how.preconditions, _found(standing, pattern).etag, f"The pattern {pattern}")
-                return _with(standing, pattern, None)
+            def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+                check(
+                    options.preconditions, _found(snapshot, pattern).etag, f"The pattern {pattern}"
+                )
+                return _with(snapshot, pattern, None)
 
-            return await write(view, how, change, _describe(pattern))
+            return await write(view, options, change, _describe(pattern))
 
     return api
 
 
-def _with(standing: SettingsSnapshot, pattern: str, keys: dict[str, Any] | None) -> SettingsOverlay:
-    in_file = pattern in standing.file.addresses.patterns
-    return standing.overlay.with_address(pattern, keys, in_file=in_file)
+def _with(snapshot: SettingsSnapshot, pattern: str, keys: dict[str, Any] | None) -> SettingsOverlay:
+    in_file = pattern in snapshot.file.addresses.patterns
+    return snapshot.overlay.with_address(pattern, keys, in_file=in_file)
 
 
 def _describe(pattern: str) -> Describe:
@@ -137,14 +141,14 @@ def _describe(pattern: str) -> Describe:
     return describe
 
 
-def _told(standing: SettingsSnapshot, pattern: str, response: Response) -> AddressSetting:
-    found = _found(standing, pattern)
-    tell_etag(response, found.etag)
+def _response(snapshot: SettingsSnapshot, pattern: str, response: Response) -> AddressSetting:
+    found = _found(snapshot, pattern)
+    set_etag(response, found.etag)
     return found
 
 
-def _found(standing: SettingsSnapshot, pattern: str) -> AddressSetting:
-    found = pattern_of(standing.effective.config, standing.holding, pattern)
+def _found(snapshot: SettingsSnapshot, pattern: str) -> AddressSetting:
+    found = pattern_of(snapshot.effective.config, snapshot.holding, pattern)
     if found is None:
         sentence = f"No address setting has the pattern {pattern}; /v1/address-settings lists them."
         raise ProblemError(NO_SUCH_PATTERN, sentence)

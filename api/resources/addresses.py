@@ -1,8 +1,8 @@
-"""`/v1/addresses…`: addresses, and whether an id is remembered there.
+"""`/v1/addresses…`: addresses, and whether an address remembers an id.
 
-Each query goes to the loop, which alone owns the state. Every resource can be addressed by path or
-by query, because a proxy may decode or refuse a path. Kafka has no list of addresses: one that was
-never seen has its settings and holds nothing.
+Each query goes to the loop, which alone owns the state. Every resource can be named in the path or
+in the query, because a proxy may decode or refuse a path. An address need not be registered: one
+that was never seen has effective settings and no state.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from pydantic import Field
 
 from api.openapi import errors
 from api.parameters import (
-    ADDRESS_WAYS,
+    ADDRESS_MODES,
     AddressInPath,
     IdInPath,
     OneAddressInQuery,
     PageSize,
     PageToken,
-    place_of,
+    position_of,
     token_of,
 )
 from api.ports import ServiceView
@@ -40,32 +40,37 @@ from service.queries.ids import IdQuery
 
 
 class AddressItem(Document):
-    """An address in a list: what is known of it without loading it into memory."""
+    """An address in a list: what is known without loading its ids into memory."""
 
     address: str = Field(description="The address.")
-    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
-    ids_held: int | None = Field(
-        description="Or publishers. Null where only loading it into memory would tell."
+    strategy: str = Field(
+        description="The strategy that recognises duplicates, such as `ring` or `window`."
     )
-    capacity: int = Field(description="Of all partitions that hold something of it.")
-    fill: float | None = Field(description="From 0 to 1, of the fullest partition.")
-    bytes: int = Field(description="Of memory; 0 where it is not in memory.")
+    ids_held: int | None = Field(
+        description="Number of ids held (or of publishers); null if unknown until it is loaded."
+    )
+    capacity: int = Field(description="Number of ids that all of its partitions can hold.")
+    fill: float | None = Field(
+        description="Fill of the fullest partition, 0 to 1; null if unknown."
+    )
+    bytes: int = Field(description="Memory used, in bytes; 0 if it is not loaded.")
     horizon_ms: int | None = Field(
-        description="How far back it remembers, where it remembers least; null until it forgot."
+        description="How far back the partition with the shortest history remembers, in ms; null "
+        "until an id was evicted."
     )
     oldest_time: datetime | None = Field(
-        description="Time of the oldest id held; null without one."
+        description="Time of the oldest id held; null if none is held."
     )
     newest_time: datetime | None = Field(
-        description="Time of the newest id held; null without one."
+        description="Time of the newest id held; null if none is held."
     )
-    accepted: int = Field(description="Records since the time of `counted_since`.")
-    duplicates: int = Field(description="Duplicates since the time of `counted_since`.")
-    partitions: int = Field(description="How many partitions hold something of it.")
+    accepted: int = Field(description="Records accepted since `counted_since`.")
+    duplicates: int = Field(description="Duplicates since `counted_since`.")
+    partitions: int = Field(description="Number of partitions that hold state of it.")
 
     @classmethod
     def of(cls, row: AddressRow) -> Self:
-        """Describe it."""
+        """Build the document from a row of the answer."""
         held = Held.of(row.partitions)
         return cls(
             address=row.address,
@@ -86,17 +91,18 @@ class AddressItem(Document):
 class Addresses(Document):
     """A page of addresses."""
 
-    addresses: tuple[AddressItem, ...] = Field(description="In the order that was asked for.")
+    addresses: tuple[AddressItem, ...] = Field(description="In the requested order.")
     as_of: datetime = Field(
-        description="When it was asked which addresses there are and in which order they stand:"
-        " just now where they are few, up to a minute ago where they are a million or more."
-        " What each one holds is read now."
+        description="When the addresses and their order were read: now for a short list, up to a"
+        " minute ago for a million addresses or more. The values of an address are current."
     )
     counted_since: datetime | None = Field(
-        description="When the last of the processes started that count."
+        description="Start of the most recently started process that counts."
     )
-    next_page_token: str | None = Field(description="Null at the end.")
-    complete: bool = Field(description="False: other instances may know more.")
+    next_page_token: str | None = Field(
+        description="Send it as `page_token` to get the next page; null on the last page."
+    )
+    complete: bool = Field(description="If false, other instances may have more.")
 
 
 Sort = Literal[
@@ -116,16 +122,16 @@ Sort = Literal[
 SortInQuery = Annotated[
     Sort,
     Query(
-        description="`-` is the largest first; `horizon` is the shortest first, where ids are"
-        " forgotten soonest. Who has no such number comes last."
+        description="`-` sorts in descending order; `horizon` lists first the addresses that evict"
+        " ids soonest. Addresses without a value come last."
     ),
 ]
 
-Prefix = Annotated[str, Query(max_length=4096, description="What the names begin with.")]
+Prefix = Annotated[str, Query(max_length=4096, description="Prefix of the names.")]
 
 
 class AddressListing(NamedTuple):
-    """What is listed."""
+    """The parameters of a list."""
 
     prefix: str
     sort: Sort
@@ -136,15 +142,15 @@ class AddressListing(NamedTuple):
 async def list_addresses(
     view: ServiceView, directories: AddressDirectoryCache, listing: AddressListing
 ) -> Addresses:
-    """Return one page."""
+    """Return one page of addresses."""
     key = cast("SortKey", listing.sort.removeprefix("-"))
     order, after = AddressOrder(key, listing.sort.startswith("-")), _after(listing)
     directory = await directories.newest()
     page = await asyncio.to_thread(directory.page, listing.prefix, order, after, listing.page_size)
-    names = tuple(place.address for place in page.places)
+    names = tuple(each.address for each in page.positions)
     answer = await view.inbox.ask(AddressesQuery(names), view.ask_timeout_s)
     rows = {row.address: row for row in answer.rows}
-    last = None if page.is_last else page.places[-1]
+    last = None if page.is_last else page.positions[-1]
     return Addresses(
         addresses=tuple(AddressItem.of(rows[name]) for name in names if name in rows),
         as_of=directory.as_of,
@@ -157,13 +163,13 @@ async def list_addresses(
 def _after(listing: AddressListing) -> RankedAddress:
     if not listing.page_token:
         return FIRST
-    match place_of(listing.page_token):
+    match position_of(listing.page_token):
         case [listing.sort, bool(is_unknown), float() | int() as value, str(address)]:
             return RankedAddress(is_unknown, value, address)
         case _:
             sentence = (
-                f"The page token is of no list that is sorted by {listing.sort}; "
-                "begin with the first page."
+                f"The page token is not of a list sorted by {listing.sort}; "
+                "start with the first page."
             )
             raise NotPossible(sentence)
 
@@ -172,7 +178,7 @@ _READ = {"x-role": "viewer"}
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of addresses and ids."""
+    """Build the router for addresses and single ids."""
     routes = APIRouter(tags=["addresses"])
     directories = AddressDirectoryCache(view.inbox, view.ask_timeout_s)
     checked = errors(UNAVAILABLE)
@@ -186,7 +192,7 @@ def router(view: ServiceView) -> APIRouter:
         page_size: PageSize = 100,
         page_token: PageToken = "",
     ) -> Addresses | Address:
-        """Return the addresses that anything is known of; of one that is named, all that is."""
+        """List the addresses that have state, or return the one that `name` names."""
         if name is not None:
             return await _address(view, name)
         require_restored(view.board.read())
@@ -196,26 +202,26 @@ def router(view: ServiceView) -> APIRouter:
 
     @routes.get("/v1/addresses/{address}", responses=errors(UNAVAILABLE))
     async def address_by_path(address: AddressInPath) -> Address:
-        """Return one address: effective settings, and what its rings hold."""
+        """Return an address: its effective settings, and its state by partition."""
         return await _address(view, address)
 
-    for way in ADDRESS_WAYS:
+    for mode in ADDRESS_MODES:
 
         @routes.post(
-            f"/v1/addresses{way.step}:plan",
-            name=f"plan_by_{way.name}",
+            f"/v1/addresses{mode.segment}:plan",
+            name=f"plan_by_{mode.name}",
             responses=possible,
             openapi_extra=_READ,
         )
-        async def plan(address: Annotated[str, Depends(way.read)], need: Need) -> SizingPlan:
-            """Turn a rate and a retry window into a size; nothing is changed."""
+        async def plan(address: Annotated[str, Depends(mode.read)], need: Need) -> SizingPlan:
+            """Calculate the cache size for a rate and a retry window; nothing is changed."""
             require_restored(view.board.read())
             answer = await view.inbox.ask(AddressQuery(address), view.ask_timeout_s)
             return SizingPlan.of(answer, need)
 
     @routes.get("/v1/addresses/{address}/ids/{id}", responses=checked)
     async def id_by_path(address: AddressInPath, id: IdInPath) -> Identifier:  # noqa: A002 - the name in the path
-        """Tell whether an id is remembered, since which message, and for how long."""
+        """Return whether an id is remembered, since which message, and for how long."""
         return await _identifier(view, IdQuery(address, id))
 
     return routes

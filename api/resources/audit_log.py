@@ -1,4 +1,4 @@
-"""`/v1/audit`: the audit entries."""
+"""`/v1/audit`: the audit log."""
 
 from datetime import datetime
 from typing import Annotated
@@ -19,46 +19,46 @@ _ADMIN = {EXTRA: "admin"}
 
 
 class AuditEntry(Document):
-    """Who changed what, when and why."""
+    """A change: who made it, when, why, and what it changed."""
 
-    id: str = Field(description="Of the record; ids sort by time.")
-    time: datetime = Field(description="When the request came.")
-    actor: str = Field(description="`anonymous` where nobody is asked who he is.")
+    id: str = Field(description="Id of the entry; ids sort by time.")
+    time: datetime = Field(description="When the request was received.")
+    actor: str = Field(description="The authenticated client; `anonymous` without authentication.")
     roles: tuple[str, ...] = Field(description="The roles that the actor had.")
-    request_id: str = Field(description="As in `X-Request-Id`.")
-    source: str = Field(description="The address that the request came from.")
+    request_id: str = Field(description="The request id, as in `X-Request-Id`.")
+    source: str = Field(description="The network address of the client.")
     method: str = Field(description="The HTTP method.")
     path: str = Field(description="The path of the request.")
     query: str = Field(description="The query of the request, without `reason`.")
-    reason: str = Field(description="Why, as it was given.")
-    before: object = Field(description="What stood before; of a long one its beginning.")
-    after: object = Field(description="What stands after.")
+    reason: str = Field(description="The reason given with the request.")
+    before: object = Field(description="The value before the change; a long one is truncated.")
+    after: object = Field(description="The value after the change; a long one is truncated.")
     status: int | None = Field(
-        description="Of the reply. Null while it is made, and where the process ended meanwhile."
+        description="HTTP status of the response; null while the request runs, or after a crash."
     )
     duration_ms: int | None = Field(
-        description="How long the request took, in ms; null while it is made."
+        description="Duration of the request, in ms; null while it runs."
     )
 
     @classmethod
     def of(cls, record: AuditRecord) -> "AuditEntry":
-        """Describe a record."""
-        told = record._asdict()
-        return cls(time=time_of(told.pop("time_ms")), **told)
+        """Build the document from an audit record."""
+        fields = record._asdict()
+        return cls(time=time_of(fields.pop("time_ms")), **fields)
 
 
 class AuditEntries(Document):
-    """A page of the trail, the newest first."""
+    """A page of the audit log, newest first."""
 
-    records: tuple[AuditEntry, ...] = Field(description="The records, the newest first.")
+    records: tuple[AuditEntry, ...] = Field(description="The entries, newest first.")
     next_page_token: str | None = Field(
-        description="Give it as `page_token` for the next page; null at the end."
+        description="Send it as `page_token` to get the next page; null on the last page."
     )
-    complete: bool = Field(description="False while what was written before is still being read.")
+    complete: bool = Field(description="False while older entries are still being read.")
 
 
 def router(log: AuditPort) -> APIRouter:
-    """Return the route that reads the trail."""
+    """Build the router for `/v1/audit`."""
     routes = APIRouter(tags=["service"])
 
     @routes.get("/v1/audit", responses=errors(NOT_POSSIBLE), openapi_extra=_ADMIN)
@@ -67,18 +67,20 @@ def router(log: AuditPort) -> APIRouter:
         actor: Annotated[
             str | None, Query(max_length=300, description="Who made the change.")
         ] = None,
-        since: Annotated[AwareDatetime | None, Query(description="Inclusive.")] = None,
-        until: Annotated[AwareDatetime | None, Query(description="Exclusive.")] = None,
-        resource: Annotated[
-            str | None, Query(max_length=2_000, description="What the path begins with.")
+        since: Annotated[
+            AwareDatetime | None, Query(description="Start of the time range, inclusive.")
         ] = None,
-        changes: Annotated[
-            bool, Query(description="Leave out dry runs and what was refused.")
-        ] = False,
+        until: Annotated[
+            AwareDatetime | None, Query(description="End of the time range, exclusive.")
+        ] = None,
+        resource: Annotated[
+            str | None, Query(max_length=2_000, description="Prefix of the path.")
+        ] = None,
+        changes: Annotated[bool, Query(description="Omit dry runs and refused requests.")] = False,
         page_size: PageSize = 100,
         page_token: PageToken = "",
     ) -> AuditEntries:
-        """Return who changed what, when and why; the newest first."""
+        """List the changes, newest first: who changed what, when and why."""
         query = AuditQuery(
             actor=actor,
             since_ms=None if since is None else ms_of(since),

@@ -1,4 +1,4 @@
-"""Schemas of dead letters: one, a page of them, and counts."""
+"""Schemas of dead letters: a dead letter, a page of them, and counts."""
 
 import base64
 from datetime import datetime
@@ -7,45 +7,45 @@ from typing import Self
 from pydantic import Field
 
 from api.schemas import Document, time_of
-from service.dedup import dead_letter as letter_values
+from service.dedup import dead_letter
 
 CONTENT_BYTES_MAX = 64 * 1024
-"""Of a key, a value or a header that is shown."""
+"""Maximum size of a key, a value or a header in a response."""
 
 
 class Content(Document):
-    """Bytes of a record: text where they are UTF-8, else base64."""
+    """Bytes of a record: as text if they are UTF-8, else as base64."""
 
-    text: str | None = Field(description="The bytes as text; null where they are not UTF-8.")
-    base64: str | None = Field(description="The bytes in base64; null where `text` has them.")
-    size_bytes: int = Field(description="Of all, in bytes.")
-    truncated: bool = Field(description="Only the beginning is shown.")
+    text: str | None = Field(description="The bytes as text; null if they are not UTF-8.")
+    base64: str | None = Field(description="The bytes in base64; null if `text` contains them.")
+    size_bytes: int = Field(description="Size of the whole content, in bytes.")
+    truncated: bool = Field(description="If true, only the beginning is returned.")
 
     @classmethod
     def of(cls, content: bytes | None) -> Self | None:
-        """Describe them; None for null."""
+        """Build the document from bytes; None for null."""
         if content is None:
             return None
         shown = content[:CONTENT_BYTES_MAX]
         is_cut = len(shown) < len(content)
         text = _text(shown, is_cut=is_cut)
-        told = base64.b64encode(shown).decode() if text is None else None
-        return cls(text=text, base64=told, size_bytes=len(content), truncated=is_cut)
+        encoded = base64.b64encode(shown).decode() if text is None else None
+        return cls(text=text, base64=encoded, size_bytes=len(content), truncated=is_cut)
 
 
 class Header(Document):
     """A header of the original record."""
 
     name: str = Field(description="The name of the header.")
-    value: Content | None = Field(description="Its value; null where it has none.")
+    value: Content | None = Field(description="The value; null if the header has none.")
 
 
 class Payload(Document):
-    """What the record itself holds: key, value and original headers."""
+    """The content of the record: key, value and original headers."""
 
-    key: Content | None = Field(description="The key; null where it has none.")
-    value: Content | None = Field(description="The value; null where it has none.")
-    headers: tuple[Header, ...] = Field(description="The original headers, in their order.")
+    key: Content | None = Field(description="The key; null if the record has none.")
+    value: Content | None = Field(description="The value; null if the record has none.")
+    headers: tuple[Header, ...] = Field(description="The original headers, in order.")
 
 
 class LetterSource(Document):
@@ -54,39 +54,42 @@ class LetterSource(Document):
     topic: str = Field(description="The input topic.")
     partition: int = Field(description="The number of the partition.")
     offset: int = Field(description="The offset of the record.")
-    time: datetime | None = Field(description="Of the record; null where it has none.")
+    time: datetime | None = Field(description="Timestamp of the record; null if it has none.")
 
 
 class DeadLetter(Document):
-    """A dead letter. Of a record that no Ringfence has written, only its place is known."""
+    """A dead letter. For a record that Ringfence did not write, only its position is known."""
 
     topic: str = Field(description="The dead-letter topic.")
     partition: int = Field(description="The number of the partition.")
     offset: int = Field(description="The offset of the dead letter.")
-    time: datetime = Field(description="Of the decision.")
-    is_ours: bool = Field(description="False: another program wrote it here.")
+    time: datetime = Field(description="When the record was decided.")
+    is_ours: bool = Field(description="If false, another program wrote the record to this topic.")
     reason: str | None = Field(
-        description="Why it was not accepted, in one word; null where it is not ours."
+        description="Why it was not accepted, as a code; null unless `is_ours`."
     )
     cause: str | None = Field(description="The reason as a sentence.")
-    source: LetterSource | None = Field(description="The input record; null where it is not told.")
-    address: str | None = Field(description="The address that decided; null without one.")
+    source: LetterSource | None = Field(description="The input record; null if unknown.")
+    address: str | None = Field(description="The address that decided; null if there was none.")
     strategy: str | None = Field(
-        description="How the address recognises duplicates; null without an address."
+        description="The strategy of the address; null without an address."
     )
-    id: str | None = Field(description="Text, or `hex:`; a long one is cut.")
+    id: str | None = Field(description="The id as text, or as `hex:`; a long one is truncated.")
     original: str | None = Field(
-        description="`topic-partition@offset` of the accepted record that it repeats."
+        description="`topic-partition@offset` of the accepted record that it duplicates."
     )
-    redrives: int = Field(description="How often it was redriven before it came here.")
-    size_bytes: int = Field(description="Of key and value.")
+    redrives: int = Field(
+        description="Number of times that the record was redriven before this dead letter."
+    )
+    size_bytes: int = Field(description="Size of key and value, in bytes.")
     payload: Payload | None = Field(
-        default=None, description="With role `payload:read`, where one dead letter is asked for."
+        default=None,
+        description="The content; only for a single dead letter, with the role `payload:read`.",
     )
 
     @classmethod
-    def of(cls, letter: letter_values.DeadLetterView, *, with_payload: bool = False) -> Self:
-        """Describe it."""
+    def of(cls, letter: dead_letter.DeadLetterView, *, with_payload: bool = False) -> Self:
+        """Build the document from a dead letter."""
         return cls(
             topic=letter.place.topic,
             partition=letter.place.partition,
@@ -109,39 +112,42 @@ class DeadLetter(Document):
 class DeadLetters(Document):
     """A page of dead letters."""
 
-    dead_letters: tuple[DeadLetter, ...] = Field(description="The newest first.")
-    scanned: int = Field(description="How many records were looked at for this page.")
-    next_page_token: str | None = Field(description="Null at the end.")
-    complete: bool = Field(description="True when nothing is left to look at.")
+    dead_letters: tuple[DeadLetter, ...] = Field(description="In the requested order.")
+    scanned: int = Field(description="Number of records scanned for this page.")
+    next_page_token: str | None = Field(
+        description="Send it as `page_token` to get the next page; null on the last page."
+    )
+    complete: bool = Field(description="True if there are no more records to scan.")
 
 
 class HourCount(Document):
-    """Dead letters of one hour."""
+    """The number of dead letters in one hour."""
 
-    hour: datetime = Field(description="The beginning of the hour.")
-    dead_letters: int = Field(description="How many there were.")
+    hour: datetime = Field(description="Start of the hour.")
+    dead_letters: int = Field(description="Number of dead letters.")
 
 
 class DeadLetterSummary(Document):
-    """Dead letters counted. With `complete` false it is a part: go on with the page token."""
+    """Counts of dead letters. If `complete` is false, continue with the page token."""
 
-    dead_letters: int = Field(description="How many there are.")
-    foreign: int = Field(description="Records that no Ringfence has written.")
+    dead_letters: int = Field(description="Number of dead letters that match.")
+    foreign: int = Field(description="Records that Ringfence did not write.")
     by_reason: dict[str, int] = Field(description="Dead letters by reason.")
     by_address: dict[str, int] = Field(
-        description="Those with most; the others under `_other`, those without under `_none`."
+        description="The addresses with the most dead letters; `_other` sums the rest, and `_none` "
+        "those without an address."
     )
     by_topic: dict[str, int] = Field(description="Dead letters by dead-letter topic.")
     by_hour: tuple[HourCount, ...] = Field(description="Dead letters by the hour of the decision.")
-    scanned: int = Field(description="How many records were looked at.")
+    scanned: int = Field(description="Number of records scanned.")
     next_page_token: str | None = Field(
-        description="Give it as `page_token` for the next page; null at the end."
+        description="Send it as `page_token` to continue counting; null when complete."
     )
-    complete: bool = Field(description="False: the page token leads on.")
+    complete: bool = Field(description="If false, continue with the page token.")
 
     @classmethod
-    def of(cls, counts: letter_values.DeadLetterCounts, token: str | None) -> Self:
-        """Describe what was counted."""
+    def of(cls, counts: dead_letter.DeadLetterCounts, token: str | None) -> Self:
+        """Build the document from counts and the token of the next page."""
         hours = sorted(counts.by_hour_ms.items())
         return cls(
             dead_letters=counts.matched,
@@ -156,20 +162,22 @@ class DeadLetterSummary(Document):
         )
 
 
-def _source(told: letter_values.SourcePosition | None) -> LetterSource | None:
-    if told is None:
+def _source(position: dead_letter.SourcePosition | None) -> LetterSource | None:
+    if position is None:
         return None
-    time = None if told.timestamp_ms < 0 else time_of(told.timestamp_ms)
-    return LetterSource(topic=told.topic, partition=told.partition, offset=told.offset, time=time)
+    time = None if position.timestamp_ms < 0 else time_of(position.timestamp_ms)
+    return LetterSource(
+        topic=position.topic, partition=position.partition, offset=position.offset, time=time
+    )
 
 
-def _payload(letter: letter_values.DeadLetterView) -> Payload:
+def _payload(letter: dead_letter.DeadLetterView) -> Payload:
     headers = tuple(Header(name=name, value=Content.of(value)) for name, value in letter.headers)
     return Payload(key=Content.of(letter.key), value=Content.of(letter.value), headers=headers)
 
 
 def _text(content: bytes, *, is_cut: bool) -> str | None:
-    """As text, if it is; a character that the cut went through is left out."""
+    """Decode UTF-8, without a character that the truncation split; None if it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:

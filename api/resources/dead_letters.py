@@ -1,4 +1,4 @@
-"""`/v1/dead-letters…`: dead letters, browsed, shown and counted.
+"""`/v1/dead-letters…`: lists, returns and counts dead letters.
 
 They are read from the group's dead-letter topics; each request does a bounded amount of work and
 reports how far it got. Reading blocks, so it runs in the thread pool.
@@ -11,7 +11,7 @@ from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from api.openapi import errors
-from api.parameters import PageSize, PageToken, parse_id, place_of, token_of
+from api.parameters import PageSize, PageToken, parse_id, position_of, token_of
 from api.ports import ServiceView, may_read_payload
 from api.problems import (
     FORBIDDEN,
@@ -38,25 +38,31 @@ _HEADERS_NOTE = {
     ]
 }
 Topics = Annotated[
-    list[str] | None, Query(alias="topic", max_length=1_000, description="Any of these.")
+    list[str] | None, Query(alias="topic", max_length=1_000, description="Any of these topics.")
 ]
 Reasons = Annotated[
-    list[str] | None, Query(alias="reason", max_length=50, description="Any of these.")
+    list[str] | None, Query(alias="reason", max_length=50, description="Any of these reasons.")
 ]
 AddressOf = Annotated[
-    str | None, Query(alias="address", max_length=4096, description="Of the address that decided.")
+    str | None, Query(alias="address", max_length=4096, description="The address that decided.")
 ]
 From = Annotated[
-    AwareDatetime | None, Query(alias="from", description="Of the decision, inclusive.")
+    AwareDatetime | None, Query(alias="from", description="Earliest time of the decision.")
 ]
-To = Annotated[AwareDatetime | None, Query(alias="to", description="Of the decision, exclusive.")]
+To = Annotated[
+    AwareDatetime | None,
+    Query(alias="to", description="End of the time range of the decision, exclusive."),
+]
 Key = Annotated[
     str | None,
-    Query(alias="key", description="As text, `hex:` or `base64:`; needs the role `payload:read`."),
+    Query(
+        alias="key",
+        description="The key, as text, `hex:` or `base64:`; needs the role `payload:read`.",
+    ),
 ]
 
 
-async def _wanted(
+async def _criteria(
     request: Request,
     topics: Topics = None,
     address: AddressOf = None,
@@ -65,7 +71,7 @@ async def _wanted(
     to: To = None,
     key: Key = None,
 ) -> DeadLetterFilter:
-    wanted = DeadLetterFilter(
+    criteria = DeadLetterFilter(
         topics=tuple(topics or ()),
         address=address,
         reasons=tuple(reasons or ()),
@@ -78,13 +84,13 @@ async def _wanted(
         ),
         key=None if key is None else _bytes("key", key),
     )
-    if wanted.looks_into_payload and not may_read_payload(request):
+    if criteria.looks_into_payload and not may_read_payload(request):
         raise ProblemError(
             FORBIDDEN,
-            "To filter by key or header is to learn of them; ask for the role payload:read, or "
-            "filter by address, reason, topic and time.",
+            "A filter by key or header reveals payload; it needs the role payload:read. Filter "
+            "by address, reason, topic or time instead.",
         )
-    return wanted
+    return criteria
 
 
 def _bytes(name: str, text: str) -> bytes:
@@ -94,29 +100,29 @@ def _bytes(name: str, text: str) -> bytes:
         raise NotPossible(f"The value of {name} cannot be read: {error}.") from None
 
 
-Wanted = Annotated[DeadLetterFilter, Depends(_wanted)]
+Criteria = Annotated[DeadLetterFilter, Depends(_criteria)]
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of dead letters."""
+    """Build the router for `/v1/dead-letters`."""
     routes = APIRouter(tags=["dead letters"])
     letters = view.letters
-    assert letters is not None  # who has dead letters reads them
+    assert letters is not None  # set in a program that writes dead letters
 
     @routes.get("/v1/dead-letters", responses=_CHECKED, openapi_extra=_HEADERS_NOTE)
     async def dead_letters(
-        wanted: Wanted,
-        newest: Annotated[bool, Query(description="From the end backwards.")] = False,  # noqa: FBT002
+        criteria: Criteria,
+        newest: Annotated[bool, Query(description="List the newest first.")] = False,  # noqa: FBT002
         page_size: PageSize = 100,
         page_token: PageToken = "",
     ) -> DeadLetters:
-        """Return dead letters, without what the records hold.
+        """List dead letters, without the content of the records.
 
-        The oldest first, or the newest: always so within a partition; over partitions by time,
-        as far as one page reaches.
+        The oldest or the newest come first: strictly within a partition; across partitions, each
+        page is sorted by time.
         """
-        place = place_of(page_token)
-        page = await run_in_threadpool(letters.page, wanted, place, page_size, newest=newest)
+        cursor = position_of(page_token)
+        page = await run_in_threadpool(letters.page, criteria, cursor, page_size, newest=newest)
         return DeadLetters(
             dead_letters=tuple(map(DeadLetter.of, page.letters)),
             scanned=page.scanned,
@@ -126,11 +132,11 @@ def router(view: ServiceView) -> APIRouter:
 
     @routes.get("/v1/dead-letters:summary", responses=_CHECKED, openapi_extra=_HEADERS_NOTE)
     async def summary(
-        wanted: Wanted,
+        criteria: Criteria,
         page_token: PageToken = "",
     ) -> DeadLetterSummary:
-        """Count dead letters by reason, address, topic and hour, as far as one request goes."""
-        counts = await run_in_threadpool(letters.count, wanted, place_of(page_token))
+        """Count dead letters by reason, address, topic and hour, in bounded steps."""
+        counts = await run_in_threadpool(letters.count, criteria, position_of(page_token))
         token = None if counts.place is None else token_of(counts.place)
         return DeadLetterSummary.of(counts, token)
 
@@ -141,15 +147,15 @@ def router(view: ServiceView) -> APIRouter:
     async def dead_letter(
         request: Request,
         topic: Annotated[str, Path(max_length=249, description="The dead-letter topic.")],
-        partition: Annotated[int, Path(ge=0, lt=2**31, description="Its partition.")],
-        offset: Annotated[int, Path(ge=0, lt=2**63, description="The offset of the letter.")],
+        partition: Annotated[int, Path(ge=0, lt=2**31, description="The number of the partition.")],
+        offset: Annotated[int, Path(ge=0, lt=2**63, description="The offset of the dead letter.")],
     ) -> DeadLetter:
-        """Return one dead letter; with the role `payload:read` also what the record holds."""
+        """Return one dead letter; with the role `payload:read`, also the content of the record."""
         letter = await run_in_threadpool(letters.one, DeadLetterPosition(topic, partition, offset))
         if letter is None:
             detail = (
-                f"No dead letter is at {topic}-{partition}@{offset}: the topic is no dead-letter "
-                "topic of this group, or the record was deleted; see /v1/dead-letters."
+                f"There is no dead letter at {topic}-{partition}@{offset}: the topic is not a "
+                "dead-letter topic of this group, or the record was deleted; see /v1/dead-letters."
             )
             raise ProblemError(NO_DEAD_LETTER, detail)
         return DeadLetter.of(letter, with_payload=may_read_payload(request))

@@ -1,9 +1,9 @@
-"""Health: `/livez`, `/startz`, `/readyz`, and `/metrics`.
+"""Health: `/livez`, `/startupz`, `/readyz`, and `/metrics`.
 
-The probes run on the server's own event loop and read the board only, so that no slow query keeps
-them from answering. The metrics are collected from every process, within a second. The supervisor
-replaces a silent loop; `/livez` fails only when that has not happened in time. Without a token the
-answers name no other system.
+The probes run on the event loop of the server and read only the status board, so that slow queries
+cannot delay them. Metrics are collected from every process, within a second. The supervisor
+replaces a silent worker; `/livez` fails only if that does not happen in time. Without a token, the
+responses name no other system.
 """
 
 from typing import Annotated, Final, Literal
@@ -22,30 +22,31 @@ from service.telemetry.metrics import CONTENT_TYPE
 
 Verbose = Annotated[
     bool,
-    Query(description="List every check; `?verbose` alone is enough."),
+    Query(description="Return all checks; `?verbose` without a value is enough."),
     BeforeValidator(lambda text: True if text == "" else text),
 ]
 
 
 class Health(BaseModel):
-    """All checks hold."""
+    """All checks pass."""
 
     model_config = ConfigDict(frozen=True)
 
     status: Literal["ok"] = Field(
-        default="ok", description="Always `ok`; a check that fails is a problem with status 503."
+        default="ok",
+        description="Always `ok`; if a check fails, the response is a problem with status 503.",
     )
     checks: tuple[Check, ...] | None = Field(
-        default=None, description="The checks, each with what it has found."
+        default=None, description="All checks and their results; only with `verbose`."
     )
 
 
 SILENT_MS_MAX: Final = 4_000
-"""A loop that is silent for longer decides nothing, whatever it is that does not return."""
+"""`/readyz` fails when a heartbeat is older: the loop is blocked in a call."""
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of health and metrics."""
+    """Build the router for the health checks and metrics."""
     routes = APIRouter(tags=["health"])
 
     @routes.get(
@@ -55,8 +56,8 @@ def router(view: ServiceView) -> APIRouter:
         responses=errors(UNHEALTHY),
     )
     async def livez(request: Request, *, verbose: Verbose = False) -> Health | Response:
-        """Tell whether the loop is alive: its heartbeat is recent."""
-        return _answer(request, (_loop_check(view),), verbose=verbose)
+        """Check whether the loop is alive: its last heartbeat is recent."""
+        return _respond(request, (_loop_check(view),), verbose=verbose)
 
     @routes.get(
         "/startupz",
@@ -65,8 +66,8 @@ def router(view: ServiceView) -> APIRouter:
         responses=errors(UNHEALTHY),
     )
     async def startupz(request: Request, *, verbose: Verbose = False) -> Health | Response:
-        """Tell whether the service has joined its group since it started."""
-        return _answer(request, (_start_check(view.board),), verbose=verbose)
+        """Check whether the service has joined its group since it started."""
+        return _respond(request, (_start_check(view.board),), verbose=verbose)
 
     @routes.get(
         "/readyz",
@@ -75,15 +76,18 @@ def router(view: ServiceView) -> APIRouter:
         responses=errors(UNHEALTHY),
     )
     async def readyz(request: Request, *, verbose: Verbose = False) -> Health | Response:
-        """Tell whether the service decides: joined, restored, waiting for nothing."""
+        """Check whether the service processes records: joined, restored, and not waiting."""
         checks = _ready_checks(view, by_name=_may_read(request))
-        return _answer(request, checks, verbose=verbose)
+        return _respond(request, checks, verbose=verbose)
 
     @routes.get("/metrics", response_class=PlainTextResponse, responses=errors())
     async def metrics(request: Request) -> Response:
-        """Return the metrics in Prometheus' text format; to strangers without addresses."""
-        told_all = view.access is not None and view.access.settings.metrics_addresses
-        scraped = await view.metrics.scrape(addresses=told_all or _may_read(request))
+        """Return the metrics in Prometheus' text format.
+
+        Addresses are merged unless the client is a viewer or the configuration allows them.
+        """
+        is_public = view.access is not None and view.access.settings.metrics_addresses
+        scraped = await view.metrics.scrape(addresses=is_public or _may_read(request))
         return Response(scraped, media_type=CONTENT_TYPE)
 
     return routes
@@ -93,7 +97,7 @@ def _may_read(request: Request) -> bool:
     return principal_of(request).may(LEVELS[0])
 
 
-def _answer(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> Health | Response:
+def _respond(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> Health | Response:
     failed = tuple(check for check in checks if not check.ok)
     if not failed:
         return Health(checks=checks if verbose else None)
@@ -130,11 +134,13 @@ def _loop_check(view: ServiceView) -> Check:
 
 
 def _turn_check(board: StatusPort) -> Check:
-    """A call into the Kafka client may outlast its time, and nobody is told why meanwhile."""
+    """Check that the loop is not blocked: a call into the Kafka client may exceed its timeout."""
     age_ms = board.heartbeat_age_ms()
     detail = f"The loop's last heartbeat was {age_ms} ms ago."
     if age_ms > SILENT_MS_MAX:
-        detail = f"Waiting for {age_ms // 1000} s for a call to return, mostly one to the broker."
+        detail = (
+            f"The loop has been blocked for {age_ms // 1000} s, usually in a call to the broker."
+        )
     return Check(name="loop", ok=age_ms <= SILENT_MS_MAX, detail=detail)
 
 
@@ -151,22 +157,22 @@ def _stop_check(status: ServiceStatus) -> Check:
 
 
 def _broker_check(status: ServiceStatus, *, by_name: bool) -> Check:
-    """What is waited for has names: of brokers, topics and users."""
+    """Check that the service does not wait; the details name brokers, topics and users."""
     waiting = status.phase == "waiting"
-    sentence = f"Waiting for {(by_name and status.waiting_for) or 'what its log says'}"
+    sentence = f"Waiting for {(by_name and status.waiting_for) or 'another system'}"
     if not by_name:
-        sentence += ", and what /readyz says to a token with the role viewer"
-    detail = sentence if waiting else "The service waits for nothing."
+        sentence += "; see its log, or /readyz with a token of the role viewer"
+    detail = sentence if waiting else "The service is not waiting."
     return Check(name="broker", ok=not waiting, detail=detail)
 
 
 def _state_check(status: ServiceStatus) -> Check:
     behind = [each for each in status.partitions if each.phase != "running"]
     remaining = sum(each.restore_remaining_records or 0 for each in behind)
-    detail = f"All partitions owned are restored: {len(status.partitions)}."
+    detail = f"All {len(status.partitions)} owned partitions are restored."
     if behind:
         detail = (
-            f"Not restored: {len(behind)} of {len(status.partitions)} partitions owned;"
+            f"Not restored: {len(behind)} of {len(status.partitions)} owned partitions;"
             f" {remaining} changelog records remain."
         )
     return Check(name="state", ok=not behind, detail=detail)

@@ -1,11 +1,11 @@
-"""Schemas of ids: what an address remembers, and changes of it."""
+"""Schemas of ids: the ids that an address remembers, and changes of them."""
 
 from datetime import datetime
 from typing import Annotated, Final, Self
 
 from pydantic import AwareDatetime, Field, PlainValidator, model_validator
 
-from api.parameters import parse_id, place_of, token_of
+from api.parameters import parse_id, position_of, token_of
 from api.schemas import Document, Given, Sighting, ms_of, offset_of, time_of
 from ringfence.headers import NUMBER_MAX, id_text
 from service.dedup.record import KnownId
@@ -27,19 +27,21 @@ WrittenId = Annotated[bytes, PlainValidator(parse_id, json_schema_input_type=str
 
 
 class Remembered(Document):
-    """An id that is remembered, and the accepted message that it came with."""
+    """A remembered id, and the accepted message that carried it."""
 
-    id: str = Field(description="Text, or `hex:` where the id is not printable text.")
+    id: str = Field(description="The id as text, or as `hex:` if it is not printable text.")
     topic: str = Field(description="The topic.")
     partition: int = Field(description="The number of the partition.")
-    offset: int | None = Field(description="Null where it was imported without one.")
+    offset: int | None = Field(description="The offset; null if it was imported without one.")
     time: datetime = Field(description="When it was accepted.")
-    slots_to_eviction: int = Field(description="Ids to come before this one is forgotten.")
-    hashed: bool = Field(description="Of a long id: its beginning and its SHA-256 stand for it.")
+    slots_to_eviction: int = Field(
+        description="Number of further ids after which this one is evicted."
+    )
+    hashed: bool = Field(description="If true, `id` is the beginning and the SHA-256 of a long id.")
 
     @classmethod
     def of(cls, remembered: RememberedId) -> Self:
-        """Describe it."""
+        """Build the document from a remembered id."""
         seen = remembered.sighting
         return cls(
             id=id_text(remembered.identifier),
@@ -56,13 +58,15 @@ class Ids(Document):
     """A page of ids."""
 
     address: str = Field(description="The address.")
-    ids: tuple[Remembered, ...] = Field(description="In the order that was asked for.")
-    next_page_token: str | None = Field(description="Null at the end.")
-    complete: bool = Field(description="False: other instances may know more.")
+    ids: tuple[Remembered, ...] = Field(description="In the requested order.")
+    next_page_token: str | None = Field(
+        description="Send it as `page_token` to get the next page; null on the last page."
+    )
+    complete: bool = Field(description="If false, other instances may have more.")
 
     @classmethod
     def of(cls, address: str, answer: IdsAnswer) -> Self:
-        """Describe a page."""
+        """Build the document from the answer of the loops."""
         return cls(
             address=address,
             ids=tuple(map(Remembered.of, answer.ids)),
@@ -72,38 +76,38 @@ class Ids(Document):
 
 
 class Lookup(Given):
-    """Ids to be looked up."""
+    """Ids to look up."""
 
     ids: tuple[WrittenId, ...] = Field(
-        min_length=1, max_length=1_000, description="Text, or `hex:` or `base64:` and the bytes."
+        min_length=1, max_length=1_000, description="As text, `hex:` or `base64:`."
     )
 
 
 class Found(Document):
-    """One of them."""
+    """Whether one id is remembered, and since which messages."""
 
-    id: str = Field(description="Text, or `hex:` where the id is not printable text.")
+    id: str = Field(description="The id as text, or as `hex:` if it is not printable text.")
     known: bool = Field(description="Whether the id is remembered.")
-    sightings: tuple[Sighting, ...] = Field(description="The accepted messages that came with it.")
+    sightings: tuple[Sighting, ...] = Field(description="The accepted messages with this id.")
 
 
 class FoundIds(Document):
-    """Which of the ids are remembered, in the order in which they were asked for."""
+    """The result of a lookup, in the order of the request."""
 
     address: str = Field(description="The address.")
-    ids: tuple[Found, ...] = Field(description="In the order in which they were asked for.")
-    known: int = Field(description="How many of them.")
-    complete: bool = Field(description="False: another instance may know more of them.")
+    ids: tuple[Found, ...] = Field(description="In the order of the request.")
+    known: int = Field(description="Number of ids that are remembered.")
+    complete: bool = Field(description="If false, another instance may know more of them.")
 
     @classmethod
     def of(cls, query: IdsLookup, answer: LookupAnswer) -> Self:
-        """Describe them."""
-        asked = zip(query.identifiers, answer.sightings, strict=True)
+        """Build the document from the query and its answer."""
+        pairs = zip(query.identifiers, answer.sightings, strict=True)
         return cls(
             address=query.address,
             ids=tuple(
                 Found(id=id_text(each), known=bool(seen), sightings=tuple(map(Sighting.of, seen)))
-                for each, seen in asked
+                for each, seen in pairs
             ),
             known=sum(map(bool, answer.sightings)),
             complete=answer.complete,
@@ -111,82 +115,86 @@ class FoundIds(Document):
 
 
 class ImportedId(Document):
-    """An id to be known, and where and when it was accepted, as far as that is known."""
+    """An id to import, with the offset and time of its acceptance if known."""
 
-    id: WrittenId = Field(description="Text, or `hex:` or `base64:` and the bytes.")
+    id: WrittenId = Field(description="As text, `hex:` or `base64:`.")
     offset: int | None = Field(
-        default=None, ge=0, le=NUMBER_MAX, description="Of the accepted message, where it is known."
+        default=None, ge=0, le=NUMBER_MAX, description="Offset of the accepted message, if known."
     )
     time: AwareDatetime | None = Field(
-        default=None, description="When it was accepted; now where it is not known."
+        default=None, description="When it was accepted; by default now."
     )
-    hashed: bool = Field(default=False, description="As it was exported.")
+    hashed: bool = Field(default=False, description="As in the export.")
 
     @model_validator(mode="after")
     def _digest_has_its_length(self) -> Self:
         if self.hashed and len(self.id) != KEPT_BYTES_MAX + 1:
-            raise ValueError(f"hashed stands beside an id of {KEPT_BYTES_MAX + 1} bytes alone")
+            raise ValueError(f"a hashed id has {KEPT_BYTES_MAX + 1} bytes")
         return self
 
     def known(self, topic: str | None = None, partition: int | None = None) -> KnownId:
-        """As the loop takes it."""
+        """Return the id as a value of the service."""
         time_ms = None if self.time is None else ms_of(self.time)
         return KnownId(self.id, self.offset, time_ms, topic, partition, self.hashed)
 
 
 class ImportedLine(ImportedId):
-    """A line of an import: an id that names its own place, as an export writes it."""
+    """A line of an import: an id that names its own partition, as in an export."""
 
     topic: str = Field(min_length=1, max_length=249, description="The topic.")
     partition: int = Field(ge=0, le=PARTITION_MAX, description="The number of the partition.")
 
     def placed(self) -> KnownId:
-        """As the loop takes it."""
+        """Return the id, with its own partition, as a value of the service."""
         return self.known(self.topic, self.partition)
 
 
 class Import(Given):
-    """Ids for one deciding partition, the oldest first."""
+    """Ids for one deciding partition, oldest first."""
 
-    topic: str = Field(min_length=1, max_length=249, description="The topic that is decided.")
+    topic: str = Field(
+        min_length=1, max_length=249, description="The topic whose records are decided."
+    )
     partition: int = Field(ge=0, le=PARTITION_MAX, description="The number of the partition.")
     ids: tuple[ImportedId, ...] = Field(
-        min_length=1, max_length=10_000, description="The oldest first."
+        min_length=1, max_length=10_000, description="The ids, oldest first."
     )
 
     def known(self) -> tuple[KnownId, ...]:
-        """As the loop takes them."""
+        """Return the ids as values of the service."""
         return tuple(each.known() for each in self.ids)
 
 
 class Changed(Document):
-    """What a change has come to."""
+    """The result of a change."""
 
-    ids: int = Field(description="How many ids it was about, on all instances.")
-    complete: bool = Field(description="False: other partitions may have changed too.")
+    ids: int = Field(description="Number of ids that were affected, on all instances.")
+    complete: bool = Field(description="If false, other partitions may have changed too.")
 
     @classmethod
     def of(cls, answer: ChangeAnswer) -> Self:
-        """Describe it."""
+        """Build the document from the answer of the loops."""
         return cls(ids=answer.ids, complete=answer.complete)
 
 
 class Imported(Document):
-    """What an import has come to."""
+    """The result of an import."""
 
-    ids: int = Field(description="How many ids were taken in.")
-    new: int = Field(description="How many of them were not known before.")
-    complete: bool = Field(description="False: other instances have partitions too.")
+    ids: int = Field(description="Number of ids imported.")
+    new: int = Field(description="Number of them that were not known before.")
+    complete: bool = Field(
+        description="If false, other instances own partitions of the address too."
+    )
 
 
 def cursor_of(page_token: str) -> IdCursor | None:
-    """Where a page begins whose token this is; NotPossible for one that no page has given."""
+    """Return the cursor in a page token; None for an empty token. Raise NotPossible."""
     if not page_token:
         return None
-    match place_of(page_token):
+    match position_of(page_token):
         case [str(topic), int(partition), int(number), int() | None as end] if (
             0 <= number <= NUMBER_MAX and 0 <= (end or 0) <= NUMBER_MAX
         ):
             return IdCursor(topic, partition, number, end)
         case _:
-            raise NotPossible("The page token is none that a page of ids has given.")
+            raise NotPossible("The page token is not one that a page of ids returned.")

@@ -1,7 +1,7 @@
-"""ID export and import of an address, as JSON and as lines of it.
+"""ID export and import of an address, as JSON and as NDJSON.
 
-An export can be imported unchanged by another service. An export may also be requested by POST, for
-clients that know no other verb of `:export`.
+An export can be imported unchanged into another service. It can also be requested by POST, for
+clients that expect this method for `:export`.
 """
 
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from api.audit_context import Tried
+from api.audit_context import WithDryRun
 from api.content import NDJSON, NdjsonAnswerRoute, NdjsonRequestRoute, lines_of, read_lines
 from api.openapi import errors
-from api.parameters import ID_WAYS, AddressingMode, PageSize, PageToken
+from api.parameters import ID_MODES, AddressingMode, PageSize, PageToken
 from api.ports import ServiceView
 from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.resources.id_schemas import Ids, Import, Imported, ImportedLine, Remembered, cursor_of
@@ -24,81 +24,84 @@ from service.queries.errors import NotPossible, Unavailable
 from service.queries.ids import IdsAnswer, IdsQuery, ImportAnswer, ImportIds
 from state.model import PartitionId
 
-_EXPORTED_AT_ONCE: Final = 2_000
+_EXPORT_PAGE: Final = 2_000
 
-_IMPORTED_AT_ONCE: Final = 4_000
+_IMPORT_BATCH: Final = 4_000
 
 
 class ImportTarget(NamedTuple):
-    """Where lines are taken in."""
+    """The address and input that ids are imported into."""
 
     address: str
     input: str | None
-    """The topic in whose stead they are taken; None where each line names an input."""
+    """The input that replaces the topic of each line; None to use the topic of the line."""
     dry_run: bool
 
 
 async def first_page(view: ServiceView, address: str) -> IdsAnswer:
-    """Return how an export begins: whatever is wrong is told before the first line."""
+    """Return the first page of an export, so that errors are reported before the first line."""
     return await view.inbox.ask(_page(address), view.ask_timeout_s)
 
 
-async def exported(view: ServiceView, address: str, page: IdsAnswer) -> AsyncIterator[bytes]:
-    """Give the lines of this page and of all that follow it."""
+async def export_stream(view: ServiceView, address: str, page: IdsAnswer) -> AsyncIterator[bytes]:
+    """Yield the NDJSON of this page and of all later pages."""
     while True:
         rows = [Remembered.of(each) for each in page.ids]
-        yield lines_of([row.model_dump(mode="json", exclude=_NOT_WRITTEN) for row in rows])
+        yield lines_of([row.model_dump(mode="json", exclude=_NOT_EXPORTED) for row in rows])
         if page.cursor is None:
             return
         query = _page(address)._replace(cursor=page.cursor)
         page = await view.inbox.ask(query, view.ask_timeout_s)
 
 
-async def take_in(
-    view: ServiceView, taking: ImportTarget, stream: AsyncIterator[bytes]
+async def import_stream(
+    view: ServiceView, target: ImportTarget, stream: AsyncIterator[bytes]
 ) -> Imported:
-    """Import the lines of a stream."""
+    """Import the NDJSON lines of a stream, in batches.
+
+    Raise NotPossible or Unavailable, with the number of ids that were already imported.
+    """
     done = Imported(ids=0, new=0, complete=True)
     seen: set[PartitionId] = set()
     try:
-        async for part in _parts(stream):
-            told = await _taken(view, taking, part, seen)
+        async for batch in _batches(stream):
+            answer = await _import_batch(view, target, batch, seen)
             done = Imported(
-                ids=done.ids + told.ids,
-                new=done.new + told.new,
-                complete=done.complete and told.complete,
+                ids=done.ids + answer.ids,
+                new=done.new + answer.new,
+                complete=done.complete and answer.complete,
             )
     except (Unavailable, NotPossible) as error:
-        if done.ids and not taking.dry_run:
-            again = "send all of it again, since what is known stays as it is"
-            error.args = (f"{error} {done.ids} ids were taken in before; {again}.",)
+        if done.ids and not target.dry_run:
+            retry = "send the whole import again: ids that are already known do not change"
+            error.args = (f"{error} {done.ids} ids were imported before; {retry}.",)
         raise
     return done
 
 
-async def _parts(stream: AsyncIterator[bytes]) -> AsyncIterator[list[KnownId]]:
-    part: list[KnownId] = []
+async def _batches(stream: AsyncIterator[bytes]) -> AsyncIterator[list[KnownId]]:
+    batch: list[KnownId] = []
     async for number, line in read_lines(stream):
-        part.append(_known(number, line))
-        if len(part) == _IMPORTED_AT_ONCE:
-            yield part
-            part = []
-    if part:
-        yield part
+        batch.append(_known(number, line))
+        if len(batch) == _IMPORT_BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
-async def _taken(
-    view: ServiceView, taking: ImportTarget, part: list[KnownId], seen: set[PartitionId]
+async def _import_batch(
+    view: ServiceView, target: ImportTarget, batch: list[KnownId], seen: set[PartitionId]
 ) -> ImportAnswer:
-    """Take in a part; one that names new places is looked at first, so that it is all or none."""
-    places = {PartitionId(each.topic or "", each.partition or 0) for each in part}
-    change = ImportIds(taking.address, taking.input, None, tuple(part), dry_run=True)
-    if taking.dry_run or not places <= seen:
+    """Import a batch; a dry run precedes it if it names new partitions, so it is all or nothing."""
+    partitions = {PartitionId(each.topic or "", each.partition or 0) for each in batch}
+    change = ImportIds(target.address, target.input, None, tuple(batch), dry_run=True)
+    if target.dry_run or not partitions <= seen:
         answer = await view.inbox.ask(change, view.ask_timeout_s)
-        if answer.ids < len(part):
-            raise NotPossible(_foreign(len(part) - answer.ids, places))
-        seen |= places
-        if taking.dry_run:
+        if answer.ids < len(batch):
+            raise NotPossible(_foreign(len(batch) - answer.ids, partitions))
+        seen |= partitions
+        if target.dry_run:
             return answer
     return await view.inbox.ask(change._replace(dry_run=False), view.ask_timeout_s)
 
@@ -113,20 +116,20 @@ def _known(number: int, line: bytes) -> KnownId:
         raise NotPossible(f"Line {number}{where}: {what}.") from None
 
 
-def _foreign(count: int, places: set[PartitionId]) -> str:
-    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(places)[:5])
+def _foreign(count: int, partitions: set[PartitionId]) -> str:
+    names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)[:5])
     return (
-        f"{count} ids belong to partitions that nobody here decides; their places are {names}. "
-        "Name the input in whose stead they are taken with ?input=."
+        f"{count} ids belong to partitions that this service does not decide ({names}). "
+        "Name the input that replaces their topic with ?input=."
     )
 
 
 def _page(address: str) -> IdsQuery:
-    return IdsQuery(address, None, _EXPORTED_AT_ONCE, oldest_first=True)
+    return IdsQuery(address, None, _EXPORT_PAGE, oldest_first=True)
 
 
-_NOT_WRITTEN: Final = {"slots_to_eviction"}
-"""It tells of the ring that they come from."""
+_NOT_EXPORTED: Final = {"slots_to_eviction"}
+"""Fields that describe the exporting service and are not imported."""
 
 COMPLETE: Final = "Ringfence-Complete"
 
@@ -136,47 +139,49 @@ _READ: Final = {"x-role": "viewer"}
 
 _LINES: Final = {"content": {NDJSON: {"schema": {"type": "string"}}}}
 
-InsteadOf = Annotated[
+InputOverride = Annotated[
     str | None,
     Query(
         alias="input",
         max_length=249,
-        description="The input in whose stead ids are taken that come from another topic.",
+        description="The input that replaces the topic of the ids, if they come from another one.",
     ),
 ]
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes that hand ids out and take them in."""
+    """Build the router for exports and imports of ids."""
     routes = APIRouter(tags=["addresses"])
-    for way in ID_WAYS:
-        _add_lines(view, routes, way)
-        _add_export(view, routes, way)
-        _add_import(view, routes, way)
+    for mode in ID_MODES:
+        _add_lines(view, routes, mode)
+        _add_export(view, routes, mode)
+        _add_import(view, routes, mode)
     return routes
 
 
-def _add_lines(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
+def _add_lines(view: ServiceView, routes: APIRouter, mode: AddressingMode) -> None:
     async def export_lines(
-        address: Annotated[str, Depends(way.read)],
+        address: Annotated[str, Depends(mode.read)],
     ) -> StreamingResponse:
-        """Return all ids that are remembered, the oldest first, as lines."""
+        """Return all remembered ids as NDJSON, oldest first."""
         require_restored(view.board.read())
         page = await first_page(view, address)
         headers = {COMPLETE: str(page.complete).lower()}
-        lines = exported(view, address, page)
+        lines = export_stream(view, address, page)
         return StreamingResponse(lines, media_type=NDJSON, headers=headers)
 
     async def import_lines(
         request: Request,
-        address: Annotated[str, Depends(way.read)],
-        how: Tried,
-        instead_of: InsteadOf = None,
+        address: Annotated[str, Depends(mode.read)],
+        requested: WithDryRun,
+        input_override: InputOverride = None,
     ) -> Imported:
-        """Have an address know the ids of these lines, as if they had been accepted."""
+        """Import ids as NDJSON, as if they had been accepted."""
         require_restored(view.board.read())
-        done = await take_in(view, ImportTarget(address, instead_of, how.dry_run), request.stream())
-        how.changed(after={"address": address, "imported": done.ids, "new": done.new})
+        done = await import_stream(
+            view, ImportTarget(address, input_override, requested.dry_run), request.stream()
+        )
+        requested.changed(after={"address": address, "imported": done.ids, "new": done.new})
         return done
 
     for verb, handler, methods, route in (
@@ -184,57 +189,57 @@ def _add_lines(view: ServiceView, routes: APIRouter, way: AddressingMode) -> Non
         ("import", import_lines, ["POST"], NdjsonRequestRoute),
     ):
         routes.add_api_route(
-            f"/v1{way.step}:{verb}",
+            f"/v1{mode.segment}:{verb}",
             handler,
             methods=methods,
             responses=_CHANGES,
             response_model=Imported if route is NdjsonRequestRoute else None,
-            include_in_schema=False,  # the routes of JSON describe these too
+            include_in_schema=False,  # described by the JSON routes
             openapi_extra=_READ if route is NdjsonAnswerRoute else None,
             route_class_override=route,
         )
 
 
-def _add_export(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
-    path, read = f"/v1{way.step}:export", {**_READ, "responses": {"200": _LINES}}
+def _add_export(view: ServiceView, routes: APIRouter, mode: AddressingMode) -> None:
+    path, read = f"/v1{mode.segment}:export", {**_READ, "responses": {"200": _LINES}}
 
-    @routes.get(path, name=f"export_ids_by_{way.name}", responses=_CHANGES, openapi_extra=read)
+    @routes.get(path, name=f"export_ids_by_{mode.name}", responses=_CHANGES, openapi_extra=read)
     @routes.post(
-        path, name=f"post_export_ids_by_{way.name}", responses=_CHANGES, openapi_extra=read
+        path, name=f"post_export_ids_by_{mode.name}", responses=_CHANGES, openapi_extra=read
     )
     async def export_ids(
-        address: Annotated[str, Depends(way.read)],
+        address: Annotated[str, Depends(mode.read)],
         page_size: PageSize = 1_000,
         page_token: PageToken = "",
     ) -> Ids:
-        """Return the ids that are remembered, the oldest first, as they can be imported.
+        """Export the remembered ids, oldest first, in the format of an import.
 
-        In pages as JSON, all of them as lines where `application/x-ndjson` is accepted.
+        JSON is paged; with `Accept: application/x-ndjson`, all ids are returned as lines.
         """
         require_restored(view.board.read())
         query = IdsQuery(address, cursor_of(page_token), page_size, oldest_first=True)
         return Ids.of(address, await view.inbox.ask(query, view.ask_timeout_s))
 
 
-def _add_import(view: ServiceView, routes: APIRouter, way: AddressingMode) -> None:
-    taken = {"requestBody": _LINES}
+def _add_import(view: ServiceView, routes: APIRouter, mode: AddressingMode) -> None:
+    extra = {"requestBody": _LINES}
 
     @routes.post(
-        f"/v1{way.step}:import",
-        name=f"import_ids_by_{way.name}",
+        f"/v1{mode.segment}:import",
+        name=f"import_ids_by_{mode.name}",
         responses=_CHANGES,
-        openapi_extra=taken,
+        openapi_extra=extra,
     )
     async def import_ids(
-        address: Annotated[str, Depends(way.read)], ids: Import, how: Tried
+        address: Annotated[str, Depends(mode.read)], ids: Import, requested: WithDryRun
     ) -> Imported:
-        """Have an address know these ids, as if they had been accepted.
+        """Import ids, as if they had been accepted.
 
-        As JSON on one partition of an input; as lines (`application/x-ndjson`) as they were
-        exported, each with its own, however many there are.
+        JSON imports into one partition of an input; NDJSON (`application/x-ndjson`) has the format
+        of an export, names the partition on each line, and may have any number of lines.
         """
         require_restored(view.board.read())
-        change = ImportIds(address, ids.topic, ids.partition, ids.known(), how.dry_run)
+        change = ImportIds(address, ids.topic, ids.partition, ids.known(), requested.dry_run)
         answer = await view.inbox.ask(change, view.ask_timeout_s)
-        how.changed(after={"address": address, "imported": answer.ids, "new": answer.new})
+        requested.changed(after={"address": address, "imported": answer.ids, "new": answer.new})
         return Imported(ids=answer.ids, new=answer.new, complete=answer.complete)

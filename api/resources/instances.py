@@ -1,4 +1,4 @@
-"""`/v1/instances`: the instances of the group. Any instance answers for all."""
+"""`/v1/instances`: the instances of the group. Any instance reports all of them."""
 
 from datetime import datetime
 from typing import Self
@@ -14,38 +14,40 @@ from service.queries import status
 
 
 class Instance(Document):
-    """An instance, and how it does; what is null is not known."""
+    """An instance and its status; a null value is unknown."""
 
     instance: str = Field(description="The name of the instance.")
-    url: str | None = Field(description="Where other instances reach its API.")
-    own: bool = Field(description="Whether it is the one that answers.")
-    reachable: bool = Field(description="Whether it answers.")
-    trouble: str | None = Field(description="Why it is not reachable.")
+    url: str | None = Field(description="The URL at which other instances reach its API.")
+    own: bool = Field(description="Whether it is the instance that responds.")
+    reachable: bool = Field(description="Whether it responds to other instances.")
+    trouble: str | None = Field(description="Why it is not reachable; null if it is.")
     trouble_code: str | None = Field(
-        description="The kind of it: `unreachable`, `timeout`, `certificate`, `tls`, `broken`, "
-        "`refused`, `not-signed`, `not-understood`, `other-instance`, `status`, `no-url`, "
-        "`no-time`, `not-sent` or `unavailable`."
+        description="The cause as a code: `unreachable`, `timeout`, `certificate`, `tls`, "
+        "`broken`, `refused`, `not-signed`, `not-understood`, `other-instance`, `status`, "
+        "`no-url`, `no-time`, `not-sent` or `unavailable`."
     )
-    version: str = Field(description="Of Ringfence.")
+    version: str = Field(description="Version of Ringfence.")
     started_at: datetime = Field(description="When it started.")
     phase: status.ServicePhase | None = Field(
-        description="What it does now; null where it does not answer."
+        description="Current phase; null if it does not respond."
     )
-    waiting_for: str | None = Field(description="For what, where, and what to do.")
-    revision: int | None = Field(description="Of the settings, as far as it has read them.")
+    waiting_for: str | None = Field(
+        description="What it waits for, and what to do; null unless it waits."
+    )
+    revision: int | None = Field(description="Revision of the settings that it has read.")
     partitions_owned: int | None = Field(
-        description="How many partitions it owns; null where it does not answer."
+        description="Number of partitions that it owns; null if it does not respond."
     )
     partitions_restoring: int | None = Field(
-        description="How many of these are restored; null where it does not answer."
+        description="Number of these that are being restored; null if it does not respond."
     )
     lag_records: int | None = Field(
-        description="Records that are not decided yet; null where it does not answer."
+        description="Number of records not yet decided; null if it does not respond."
     )
 
     @classmethod
     def of(cls, instance_status: InstanceStatus) -> Self:
-        """Describe an instance."""
+        """Build the document from the status of an instance."""
         announced, status_reply = instance_status.announced, instance_status.status_reply
         now = None if status_reply is None else status_reply.status
         owned = None if now is None else now.partitions
@@ -72,19 +74,21 @@ class Instance(Document):
 class Instances(Document):
     """The instances of the group."""
 
-    instances: tuple[Instance, ...] = Field(description="By name.")
-    complete: bool = Field(description="True when all of them answer and every partition is owned.")
+    instances: tuple[Instance, ...] = Field(description="Sorted by name.")
+    complete: bool = Field(
+        description="True if all instances respond and every partition is owned."
+    )
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the route that lists the instances."""
+    """Build the router for `/v1/instances`."""
     routes = APIRouter(tags=["service"])
     fleet = view.fleet
-    assert fleet is not None  # who decides is one of a fleet
+    assert fleet is not None  # set in a program that has state
 
     @routes.get("/v1/instances", responses=errors())
     async def instances() -> Instances:
-        """Return every instance of the group, and how it does."""
+        """List the instances of the group and their status."""
         present = await fleet.instance_statuses(view.roll_timeout_s)
         return Instances(instances=tuple(map(Instance.of, present)), complete=is_complete(present))
 
@@ -92,8 +96,8 @@ def router(view: ServiceView) -> APIRouter:
 
 
 def is_complete(present: tuple[InstanceStatus, ...]) -> bool:
-    """Whether these own every partition together, as far as they answer."""
-    rolls = [each.status_reply.status for each in present if each.status_reply is not None]
-    owned = {(each.topic, each.partition) for now in rolls for each in now.partitions}
-    total = max((now.partitions_total for now in rolls), default=0)
-    return len(rolls) == len(present) and total > 0 and len(owned) >= total
+    """Return whether all instances respond and together own every partition."""
+    statuses = [each.status_reply.status for each in present if each.status_reply is not None]
+    owned = {(each.topic, each.partition) for now in statuses for each in now.partitions}
+    total = max((now.partitions_total for now in statuses), default=0)
+    return len(statuses) == len(present) and total > 0 and len(owned) >= total

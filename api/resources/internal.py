@@ -1,8 +1,8 @@
-"""Internal API: one instance asks another what its own workers know. Not part of the public API.
+"""Internal API: queries between instances, answered by the workers of one instance.
 
-With a peer secret, a request needs its signature, and that signature is valid nowhere else (ADR
-19). Without one, only a service without authentication answers here, and makes changes for this
-machine alone.
+It is not part of the public API. With a peer secret, a request must be signed with it, and the
+signature is valid nowhere else (ADR 19). Without one, only a service without authentication
+responds here, and it accepts changes from this machine only.
 """
 
 from urllib.parse import unquote
@@ -24,33 +24,35 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the route by which instances ask each other."""
+    """Build the router for queries of other instances."""
     routes = APIRouter(include_in_schema=False)
     peer_server = view.peer_server
     if peer_server is None:  # there are no others
         return routes
 
     @routes.post(PATH, openapi_extra={EXTRA: FREE})
-    async def question(request: Request) -> Response:
-        """Answer another instance from the own processes alone."""
-        asker = _asker(request)
-        signed = _signed(request, peer_server, asker)
-        if signed is None and (peer_server.key is not None or not _asks_openly(request)):
+    async def query(request: Request) -> Response:
+        """Answer a query of another instance from our own workers only."""
+        origin = _origin(request)
+        signed = _signed(request, peer_server, origin)
+        if signed is None and (peer_server.key is not None or not _is_unauthenticated(request)):
             return _refused(request, view.metrics)
         body = await request.body()
         if signed is not None and not signed.covers(body):
             return _refused(request, view.metrics)
         try:
-            asked = decode_query(body)
+            peer_query = decode_query(body)
         except CodecError as error:
-            detail = f"The question is none that this version knows: {error}."
+            detail = f"This version does not know the query: {error}."
             return problem_response(MALFORMED, detail, request.scope)
         may_change = signed is not None or is_loopback(client_of(request.scope))
-        actor = unquote(asker.actor) if signed is not None and asker.actor else "anonymous"
+        actor = unquote(origin.actor) if signed is not None and origin.actor else "anonymous"
         with structlog.contextvars.bound_contextvars(actor=actor):
-            if may_change and is_change(asked.query):
-                _log.info("audit", via=f"instance {asker.instance}", **_told(asked.query))
-            reply = await peer_server.reply(asked, may_change=may_change)
+            if may_change and is_change(peer_query.query):
+                _log.info(
+                    "audit", via=f"instance {origin.instance}", **_log_fields(peer_query.query)
+                )
+            reply = await peer_server.reply(peer_query, may_change=may_change)
         headers = {}
         if peer_server.key is not None and signed is not None:
             headers[SIGNATURE] = peer_server.key.of_reply(signed.nonce, reply)
@@ -59,28 +61,30 @@ def router(view: ServiceView) -> APIRouter:
     return routes
 
 
-def _asker(request: Request) -> RequestOrigin:
-    sent = request.headers
-    return RequestOrigin(sent.get(FORWARDED, ""), sent.get(ACTOR, ""), trace_id(request.scope))
+def _origin(request: Request) -> RequestOrigin:
+    headers = request.headers
+    return RequestOrigin(
+        headers.get(FORWARDED, ""), headers.get(ACTOR, ""), trace_id(request.scope)
+    )
 
 
-def _signed(request: Request, peer_server: PeerPort, asker: RequestOrigin) -> SignedRequest | None:
+def _signed(request: Request, peer_server: PeerPort, origin: RequestOrigin) -> SignedRequest | None:
     if peer_server.key is None:
         return None
-    return peer_server.key.admitted(PATH, asker, request.headers.get("authorization", ""))
+    return peer_server.key.admitted(PATH, origin, request.headers.get("authorization", ""))
 
 
-def _asks_openly(request: Request) -> bool:
-    """Whether nobody is asked who he is. The header keeps out a page that a browser shows."""
+def _is_unauthenticated(request: Request) -> bool:
+    """Return whether authentication is off; the header, which no web page can send, is needed."""
     return FORWARDED in request.headers and principal_of(request).how == "off"
 
 
 def _refused(request: Request, metrics: MetricsPort) -> Response:
     metrics.http_auth_failure("peer")
-    detail = "Only instances of this service ask here; see api.peer_token_file."
+    detail = "Only instances of this service may send this; set api.peer_token_file on all of them."
     return problem_response(PEERS_ONLY, detail, request.scope)
 
 
-def _told(query: object) -> dict[str, object]:
-    """What is changed, as the log tells it: no ids and no letters."""
+def _log_fields(query: object) -> dict[str, object]:
+    """Return the log fields of a change, without ids and dead letters."""
     return {"change": type(query).__name__, "address": getattr(query, "address", None)}

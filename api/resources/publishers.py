@@ -1,6 +1,6 @@
-"""`/v1/publishers…`: publishers, their numbers and their sessions.
+"""`/v1/publishers…`: publishers, their sequence numbers and their sessions.
 
-A session is opened for all instances, and answered when every deciding partition uses it.
+A session is opened on all instances; the response is sent once every deciding partition uses it.
 """
 
 from datetime import datetime
@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
-from api.audit_context import Reasoned, Tried
-from api.openapi import errors, made, tagged
-from api.parameters import PageSize, PageToken, PublisherInPath, place_of, token_of
+from api.audit_context import WithDryRun, WithReason
+from api.openapi import created, errors, tagged
+from api.parameters import PageSize, PageToken, PublisherInPath, position_of, token_of
 from api.ports import ServiceView
-from api.preconditions import IfMatch, Preconditions, check, etag_of, tell_etag
+from api.preconditions import IfMatch, Preconditions, check, etag_of, set_etag
 from api.problems import (
     MATCH_REQUIRED,
     NAME_IN_USE,
@@ -39,110 +39,122 @@ from service.queries.publishers import (
 
 
 class Opening(Given):
-    """Who opens a session."""
+    """A request to open a session."""
 
-    user: str = Field(default="", max_length=256, description="The same user may take over.")
+    user: str = Field(
+        default="",
+        max_length=256,
+        description="Who opens the session; the same user may replace an open one.",
+    )
 
 
 class Number(Given):
-    """Where a publisher is to stand."""
+    """A sequence number to set for a publisher."""
 
     address: str = Field(min_length=1, description="The address that it writes to.")
     sequence: int = Field(
-        ge=1, le=NUMBER_MAX, description="The highest number that counts as accepted."
+        ge=1, le=NUMBER_MAX, description="The highest sequence number that counts as accepted."
     )
-    stream: int | None = Field(default=None, ge=0, le=NUMBER_MAX, description="With `ordered`.")
-    topic: str | None = Field(default=None, description="The input that it writes.")
-    partition: int | None = Field(default=None, ge=0, description="The partition that it writes.")
+    stream: int | None = Field(
+        default=None, ge=0, le=NUMBER_MAX, description="The stream; with strategy `ordered`."
+    )
+    topic: str | None = Field(default=None, description="The input that it writes to.")
+    partition: int | None = Field(
+        default=None, ge=0, description="The partition that it writes to."
+    )
     missing: tuple[Annotated[int, Field(ge=1, le=NUMBER_MAX)], ...] = Field(
         default=(),
         max_length=1_000_000,
-        description="With `audit`: numbers before it that were never accepted; else it covers all.",
+        description="With strategy `audit`: lower numbers that were not accepted; by default none.",
     )
 
 
 class Standing(Document):
-    """How far a publisher has come on one address."""
+    """The progress of a publisher on one address."""
 
     address: str = Field(description="The address.")
-    topic: str = Field(description="The topic that is decided.")
+    topic: str = Field(description="The topic whose records are decided.")
     partition: int = Field(description="The number of the partition.")
-    sequence: int = Field(description="The highest number that was accepted.")
-    stream: int | None = Field(description="With `ordered`: the number in its stream; else null.")
-    bookmark: str = Field(description="As the header `_BOOKMARK` has it.")
+    sequence: int = Field(description="The highest accepted sequence number.")
+    stream: int | None = Field(
+        description="With strategy `ordered`: the number of the stream; else null."
+    )
+    bookmark: str = Field(description="The position as in the header `_BOOKMARK`.")
 
     @classmethod
-    def of(cls, publisher: str, place: PublisherProgress) -> Self:
-        """Describe it."""
+    def of(cls, publisher: str, progress: PublisherProgress) -> Self:
+        """Build the document from the progress of a publisher."""
         return cls(
-            address=place.address,
-            topic=place.topic,
-            partition=place.partition,
-            sequence=place.number,
-            stream=place.stream,
-            bookmark=bookmark(publisher, place.number).decode(),
+            address=progress.address,
+            topic=progress.topic,
+            partition=progress.partition,
+            sequence=progress.number,
+            stream=progress.stream,
+            bookmark=bookmark(publisher, progress.number).decode(),
         )
 
 
 class Publisher(Document):
-    """A publisher; one that is not known has come nowhere."""
+    """A publisher; an unknown one has no sequences."""
 
     publisher: str = Field(description="The name of the publisher.")
-    epoch: int | None = Field(description="Of its session; null without one.")
+    epoch: int | None = Field(description="Epoch of its session; null without one.")
     user: str | None = Field(description="Who opened its session; null without one.")
-    sequences: tuple[Standing, ...] = Field(description="How far it has come, by address.")
-    complete: bool = Field(description="False: another instance may know more of it.")
+    sequences: tuple[Standing, ...] = Field(description="Its progress, by address.")
+    complete: bool = Field(description="If false, another instance may know more of it.")
 
     @property
     def is_known(self) -> bool:
-        """Whether it has come anywhere, or opened a session."""
+        """Whether it has sent records or opened a session."""
         return bool(self.sequences) or self.epoch is not None
 
     @classmethod
     def of(cls, answer: PublisherAnswer) -> Self:
-        """Describe a publisher."""
+        """Build the document from the answer of the loops."""
         return cls(
             publisher=answer.publisher,
             epoch=answer.epoch,
             user=answer.user,
-            sequences=tuple(Standing.of(answer.publisher, place) for place in answer.positions),
+            sequences=tuple(Standing.of(answer.publisher, each) for each in answer.positions),
             complete=answer.complete,
         )
 
 
 class PublisherSession(Document):
-    """A session that was opened, and how far its publisher had come then."""
+    """An opened session, and the progress of its publisher at that time."""
 
     publisher: str = Field(description="The name of the publisher.")
-    epoch: int = Field(description="The number of the session.")
-    user: str = Field(description="Who opened its session.")
+    epoch: int = Field(description="Epoch of the session.")
+    user: str = Field(description="Who opened the session.")
     opened_at: datetime = Field(description="When it was opened.")
-    sequences: tuple[Standing, ...] = Field(description="How far it has come, by address.")
-    complete: bool = Field(description="False: another instance may know more of it.")
+    sequences: tuple[Standing, ...] = Field(description="Its progress, by address.")
+    complete: bool = Field(description="If false, another instance may know more of it.")
 
     @classmethod
     def of(cls, name: str, session: SessionRecord, answer: PublisherAnswer) -> Self:
-        """Describe a session."""
+        """Build the document from a session and the answer of the loops."""
         return cls(
             publisher=name,
             epoch=session.epoch,
             user=session.user,
             opened_at=time_of(session.opened_at_ms),
-            sequences=tuple(Standing.of(name, place) for place in answer.positions),
+            sequences=tuple(Standing.of(name, each) for each in answer.positions),
             complete=answer.complete,
         )
 
 
 class Publishers(Document):
-    """A page of names."""
+    """A page of publisher names."""
 
-    publishers: tuple[str, ...] = Field(description="Names, in order.")
-    next_page_token: str | None = Field(description="Null at the end.")
-    complete: bool = Field(description="False: other instances may know more.")
+    publishers: tuple[str, ...] = Field(description="Names of publishers, sorted.")
+    next_page_token: str | None = Field(
+        description="Send it as `page_token` to get the next page; null on the last page."
+    )
+    complete: bool = Field(description="If false, other instances may have more.")
 
     @classmethod
     def of(cls, answer: PublishersAnswer, page_size: int) -> Self:
-        """Describe a page of an answer that may hold a name more."""
+        """Build a page from an answer, which has one more name if there is a next page."""
         names = answer.publishers[:page_size]
         is_last = len(answer.publishers) <= page_size
         return cls(
@@ -152,27 +164,27 @@ class Publishers(Document):
         )
 
 
-_SETTING = {**errors(NOT_POSSIBLE, STALE, MATCH_REQUIRED, UNAVAILABLE), **made(Publisher)}
+_SETTING = {**errors(NOT_POSSIBLE, STALE, MATCH_REQUIRED, UNAVAILABLE), **created(Publisher)}
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of publishers."""
+    """Build the router for `/v1/publishers`."""
     routes = APIRouter(tags=["publishers"])
     registry = view.registry
-    assert registry is not None  # who has publishers has one
+    assert registry is not None  # set in a program that has state
 
     @routes.get("/v1/publishers", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def publishers(page_size: PageSize = 100, page_token: PageToken = "") -> Publishers:
-        """Return names of publishers that are known, in order."""
+        """List the names of known publishers, sorted."""
         require_restored(view.board.read())
         query = PublishersQuery(_after(page_token), page_size + 1)
         return Publishers.of(await view.inbox.ask(query, view.ask_timeout_s), page_size)
 
     @routes.get("/v1/publishers/{name}", responses=tagged(UNAVAILABLE))
     async def publisher(name: PublisherInPath, response: Response) -> Publisher:
-        """Return how far a publisher has come on each address, and whether it has a session."""
+        """Return the progress of a publisher on each address, and its session."""
         found = await _publisher(view, name)
-        tell_etag(response, _etag(found))
+        set_etag(response, _etag(found))
         return found
 
     @routes.put("/v1/publishers/{name}", responses=_SETTING)
@@ -180,12 +192,12 @@ def router(view: ServiceView) -> APIRouter:
         name: PublisherInPath,
         number: Number,
         response: Response,
-        how: Tried,
+        requested: WithDryRun,
         if_match: IfMatch = None,
     ) -> Publisher:
-        """Have a publisher stand at a number of an address, whatever it did before.
+        """Set the sequence number of a publisher on an address, regardless of its progress.
 
-        One that is not known yet has nothing that could be lost, and needs no `If-Match`.
+        An unknown publisher has no state that could be lost, so it needs no `If-Match`.
         """
         before = await _publisher(view, name)
         if before.is_known or if_match is not None:
@@ -198,12 +210,14 @@ def router(view: ServiceView) -> APIRouter:
             topic=number.topic,
             partition=number.partition,
             missing=number.missing,
-            dry_run=how.dry_run,
+            dry_run=requested.dry_run,
         )
         after = Publisher.of(await view.inbox.ask(change, view.ask_timeout_s))
-        how.changed(before=before.model_dump(mode="json"), after=after.model_dump(mode="json"))
-        if not how.dry_run:
-            tell_etag(response, _etag(after))
+        requested.changed(
+            before=before.model_dump(mode="json"), after=after.model_dump(mode="json")
+        )
+        if not requested.dry_run:
+            set_etag(response, _etag(after))
             if not before.is_known:
                 response.status_code = 201
                 response.headers["Location"] = f"/v1/publishers/{quote(name, safe='')}"
@@ -211,12 +225,12 @@ def router(view: ServiceView) -> APIRouter:
 
     @routes.put("/v1/publishers/{name}/session", responses=errors(NAME_IN_USE, UNAVAILABLE))
     async def open_session(
-        name: PublisherInPath, opening: Opening, how: Reasoned
+        name: PublisherInPath, opening: Opening, requested: WithReason
     ) -> PublisherSession:
-        """Give the name to a user; from then on what is of an earlier epoch is refused."""
+        """Open a session for a user; from then on, records of earlier epochs are refused."""
         require_restored(view.board.read())
         session = await run_in_threadpool(registry.open, name, opening.user)
-        how.changed(after=session._asdict())
+        requested.changed(after=session._asdict())
         answer = await view.inbox.ask(PublisherQuery(name), view.ask_timeout_s)
         return PublisherSession.of(name, session, answer)
 
@@ -227,18 +241,18 @@ def router(view: ServiceView) -> APIRouter:
     )
     async def end_session(
         name: PublisherInPath,
-        how: Reasoned,
-        user: Annotated[str, Query(max_length=256, description="Who opened it.")] = "",
+        requested: WithReason,
+        user: Annotated[str, Query(max_length=256, description="Who opened the session.")] = "",
     ) -> None:
-        """Give the name back; nothing is checked under it until the next session."""
+        """End the session; until the next one, epochs of this publisher are not checked."""
         await run_in_threadpool(registry.end, name, user)
-        how.changed(before={"user": user})
+        requested.changed(before={"user": user})
 
     return routes
 
 
 def _etag(publisher: Publisher) -> str:
-    """Which instances have answered is nothing of the publisher's."""
+    """Return the ETag; it does not depend on which instances have responded."""
     return etag_of(publisher.model_dump(mode="json", exclude={"complete"}))
 
 
@@ -250,8 +264,8 @@ async def _publisher(view: ServiceView, name: str) -> Publisher:
 def _after(page_token: str) -> str:
     if not page_token:
         return ""
-    match place_of(page_token):
+    match position_of(page_token):
         case [str(name)]:
             return name
         case _:
-            raise NotPossible("The page token is none that a page of publishers has given.")
+            raise NotPossible("The page token is not one that a page of publishers returned.")

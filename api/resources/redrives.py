@@ -1,7 +1,7 @@
-"""`/v1/redrives…`: dead letters sent again, as jobs.
+"""`/v1/redrives…`: jobs that process dead letters again.
 
-A job is written to the metadata topic and run by one of the instances; see `service/dead_letters`.
-It survives restarts, and nothing is sent twice.
+A job is written to the metadata topic and run by one of the instances (`service/dead_letters`). It
+survives restarts, and sends no dead letter twice.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, Field, PlainValidator, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
-from api.audit_context import Reason, Reasoned, actor_of, changed
+from api.audit_context import Reason, WithReason, actor_of, changed
 from api.middleware.idempotency import HEADER, KEY_CHARS_MAX
 from api.openapi import errors
 from api.parameters import PageSize, PageToken, name_of, parse_id, token_of
@@ -29,7 +29,7 @@ from api.problems import (
 from api.resources.dead_letter_schemas import DeadLetter, HourCount
 from api.schemas import Document, Given, ms_of, time_of
 from ringfence.headers import id_text
-from service.dedup import dead_letter as letter_values
+from service.dedup import dead_letter
 from service.dedup.dead_letter import RedriveView
 
 LETTERS_MAX = 5_000
@@ -40,7 +40,7 @@ _Topic = Annotated[str, Field(min_length=1, max_length=249)]
 
 
 class LetterAt(Given):
-    """The place of a dead letter."""
+    """The position of a dead letter."""
 
     topic: _Topic = Field(description="The dead-letter topic.")
     partition: int = Field(ge=0, lt=2**31, description="The number of the partition.")
@@ -48,28 +48,28 @@ class LetterAt(Given):
 
 
 class Filter(Given):
-    """Which dead letters are meant; what is left out leaves none out."""
+    """Criteria for dead letters; an omitted criterion matches all."""
 
     address: str | None = Field(
         default=None, max_length=4096, description="The address that decided."
     )
     reason: tuple[Annotated[str, Field(max_length=100)], ...] = Field(
-        default=(), max_length=50, description="Any of these."
+        default=(), max_length=50, description="Any of these reasons."
     )
     from_: AwareDatetime | None = Field(
-        default=None, alias="from", description="Of the decision, inclusive."
+        default=None, alias="from", description="Earliest time of the decision."
     )
-    to: AwareDatetime | None = Field(default=None, description="Of the decision, exclusive.")
+    to: AwareDatetime | None = Field(
+        default=None, description="End of the time range of the decision, exclusive."
+    )
     header: dict[str, _Bytes] = Field(
-        default={}, max_length=20, description="Original headers, each by name and value."
+        default={}, max_length=20, description="Values of original headers, by name."
     )
-    key: _Bytes | None = Field(
-        default=None, description="Text, or `hex:` or `base64:` and the bytes."
-    )
+    key: _Bytes | None = Field(default=None, description="The key, as text, `hex:` or `base64:`.")
 
-    def known(self, topics: tuple[str, ...] = ()) -> letter_values.DeadLetterFilter:
-        """As the service takes it."""
-        return letter_values.DeadLetterFilter(
+    def known(self, topics: tuple[str, ...] = ()) -> dead_letter.DeadLetterFilter:
+        """Return the filter as a value of the service."""
+        return dead_letter.DeadLetterFilter(
             topics=topics,
             address=self.address,
             reasons=self.reason,
@@ -81,48 +81,55 @@ class Filter(Given):
 
 
 class RedriveOrder(Given):
-    """What to redrive, and how."""
+    """A request to redrive dead letters."""
 
-    mode: letter_values.Mode = Field(
-        description="`through` decides again; `forget` forgets the id first and lets it through; "
-        "`bypass` writes straight to the output and keeps the id."
+    mode: dead_letter.Mode = Field(
+        description="`through` decides the record again; `forget` forgets its id first, so that it "
+        "is accepted; `bypass` writes it directly to the output and keeps the id."
     )
     topics: tuple[_Topic, ...] = Field(
-        default=(), max_length=1_000, description="Dead-letter topics; empty for all."
+        default=(), max_length=1_000, description="Dead-letter topics; all if empty."
     )
     filter: Filter = Field(
-        default=Filter(), description="Which dead letters of the topics; all of them without one."
+        default=Filter(), description="Criteria for the dead letters of the topics; by default all."
     )
     letters: tuple[LetterAt, ...] = Field(
-        default=(), max_length=LETTERS_MAX, description="These and no others; then no filter."
+        default=(),
+        max_length=LETTERS_MAX,
+        description="Single dead letters, instead of topics and filter.",
     )
     max_per_second: float | None = Field(
         default=None,
         gt=0,
         le=1_000_000,
-        description="Letters per second at most; without it as fast as can be.",
+        description="Maximum rate in dead letters per second; by default unlimited.",
     )
     limit: int | None = Field(
-        default=None, ge=1, lt=2**53, description="How many letters that match are taken at most."
+        default=None,
+        ge=1,
+        lt=2**53,
+        description="Maximum number of dead letters to redrive; by default all that match.",
     )
-    reason: str = Field(default="", max_length=1_000, description="Why; or as query parameter.")
+    reason: str = Field(
+        default="", max_length=1_000, description="Why; may also be sent as query parameter."
+    )
 
     @model_validator(mode="after")
-    def _names_one_thing(self) -> Self:
+    def _names_letters_once(self) -> Self:
         if self.letters and (self.topics or self.filter != Filter()):
-            raise ValueError("letters are named one by one, or by topics and filter; not by both")
+            raise ValueError("send either letters, or topics and filter, not both")
         return self
 
-    def known(self, reason: str, actor: str) -> letter_values.RedriveRequest:
-        """As the service takes it."""
-        places = (
-            letter_values.DeadLetterPosition(*each)
-            for each in sorted(set(map(_place, self.letters)))
+    def known(self, reason: str, actor: str) -> dead_letter.RedriveRequest:
+        """Return the request as a value of the service."""
+        positions = (
+            dead_letter.DeadLetterPosition(*each)
+            for each in sorted(set(map(_position, self.letters)))
         )
-        return letter_values.RedriveRequest(
+        return dead_letter.RedriveRequest(
             mode=self.mode,
             filter=self.filter.known(self.topics),
-            letters=tuple(places),
+            letters=tuple(positions),
             max_per_second=self.max_per_second,
             limit=self.limit,
             reason=self.reason or reason,
@@ -131,63 +138,75 @@ class RedriveOrder(Given):
 
 
 class ShownFilter(Document):
-    """The filter of a redrive, as it was ordered."""
+    """The filter of a redrive, as requested."""
 
     address: str | None = Field(description="The address that decided; null for any.")
-    reason: tuple[str, ...] = Field(description="Any of these; empty for all.")
+    reason: tuple[str, ...] = Field(description="Any of these reasons; all if empty.")
     from_: datetime | None = Field(
-        serialization_alias="from", description="Of the decision, inclusive; null for no bound."
+        serialization_alias="from", description="Earliest time of the decision; null for no bound."
     )
-    to: datetime | None = Field(description="Of the decision, exclusive; null for no bound.")
+    to: datetime | None = Field(
+        description="End of the time range of the decision, exclusive; null for no bound."
+    )
     header: dict[str, str | None] = Field(
-        description="Values as text, or `hex:`; null without the role `payload:read`."
+        description="Values as text or `hex:`; null without the role `payload:read`."
     )
-    has_key: bool = Field(description="Whether letters of one key are meant.")
-    key: str | None = Field(description="Null without the role `payload:read`.")
+    has_key: bool = Field(description="Whether the filter has a key.")
+    key: str | None = Field(description="The key; null without the role `payload:read`.")
 
 
 class Progress(Document):
-    """How far it has come, in records."""
+    """The progress of a redrive, in records."""
 
-    scanned: int = Field(description="How many records were looked at.")
-    matched: int = Field(description="How many of them match.")
-    sent: int = Field(description="How many were handed to the owners of their partitions.")
-    accepted: int = Field(description="Written to an output.")
-    refused: int = Field(description="Refused again: a dead letter once more, or dropped.")
-    waiting: int = Field(description="Parked until their transaction group is whole.")
-    skipped: dict[str, int] = Field(description="Not redriven, by reason.")
-    failed: int = Field(description="Given up: the broker or the route does not take them.")
+    scanned: int = Field(description="Number of records scanned.")
+    matched: int = Field(description="Number of them that match.")
+    sent: int = Field(description="Number sent to the owners of their partitions.")
+    accepted: int = Field(description="Number written to an output.")
+    refused: int = Field(
+        description="Number refused again: written as another dead letter, or dropped."
+    )
+    waiting: int = Field(description="Number waiting until their transaction group is complete.")
+    skipped: dict[str, int] = Field(description="Number not redriven, by reason.")
+    failed: int = Field(
+        description="Number that failed: the broker or the route does not accept them."
+    )
 
 
 class Redrive(Document):
-    """A redrive: what was ordered, and how far it has come."""
+    """A redrive: the request, and its progress."""
 
-    id: str = Field(description="The name of the redrive.")
-    state: letter_values.State = Field(description="Whether it runs, has ended, and how.")
-    mode: letter_values.Mode = Field(description="`through`, `forget` or `bypass`.")
-    topics: tuple[str, ...] = Field(description="Empty for all.")
-    filter: ShownFilter = Field(description="Which dead letters are meant.")
-    letters: int = Field(description="How many were named one by one; 0 where a filter decides.")
+    id: str = Field(description="The id of the redrive.")
+    state: dead_letter.State = Field(description="Whether it is running, or how it ended.")
+    mode: dead_letter.Mode = Field(description="`through`, `forget` or `bypass`.")
+    topics: tuple[str, ...] = Field(description="Dead-letter topics; all if empty.")
+    filter: ShownFilter = Field(description="The criteria for dead letters.")
+    letters: int = Field(description="Number of single dead letters; 0 with a filter.")
     max_per_second: float | None = Field(
-        description="Letters per second at most; null for no limit."
+        description="Maximum rate in dead letters per second; null for no limit."
     )
-    limit: int | None = Field(description="How many letters are taken at most; null for all.")
-    reason: str = Field(description="Why, as it was given.")
-    created_at: datetime = Field(description="When it was ordered.")
-    created_by: str = Field(description="Who ordered it.")
-    updated_at: datetime = Field(description="When its progress was written last.")
-    ended_at: datetime | None = Field(description="When it ended; null while it runs.")
-    records_total: int = Field(description="To be looked at when it was ordered, about.")
-    progress: Progress = Field(description="What has become of its records.")
-    share: float = Field(description="How much is done, 0 to 1: of the records or of the limit.")
-    rate_per_second: float = Field(description="Letters per second, of late.")
-    eta_seconds: float | None = Field(description="Null while nobody can tell.")
-    waiting_for: str | None = Field(description="Why it does not go on, in a sentence.")
-    error: str | None = Field(description="Why it has failed, in a sentence.")
+    limit: int | None = Field(
+        description="Maximum number of dead letters to redrive; null for all."
+    )
+    reason: str = Field(description="The reason given with the request.")
+    created_at: datetime = Field(description="When it was requested.")
+    created_by: str = Field(description="Who requested it.")
+    updated_at: datetime = Field(description="When its progress was last written.")
+    ended_at: datetime | None = Field(description="When it ended; null while it is running.")
+    records_total: int = Field(
+        description="Approximate number of records to scan, at the time of the request."
+    )
+    progress: Progress = Field(description="The progress, in records.")
+    share: float = Field(description="Completed share, 0 to 1, of the records or of the limit.")
+    rate_per_second: float = Field(description="Current rate in dead letters per second.")
+    eta_seconds: float | None = Field(
+        description="Estimated seconds until it ends; null if unknown."
+    )
+    waiting_for: str | None = Field(description="What it waits for; null unless it waits.")
+    error: str | None = Field(description="Why it failed; null unless it failed.")
 
     @classmethod
-    def of(cls, view: letter_values.RedriveView, *, with_payload: bool = False) -> Self:
-        """Describe it; what the filter tells of keys and headers to those who may see them."""
+    def of(cls, view: dead_letter.RedriveView, *, with_payload: bool = False) -> Self:
+        """Build the document from a redrive; `with_payload` adds keys and headers of its filter."""
         order = view.order
         return cls(
             id=view.id,
@@ -214,40 +233,40 @@ class Redrive(Document):
 
 
 class Redrives(Document):
-    """The redrives that are known, the newest first."""
+    """A page of the known redrives, newest first."""
 
-    redrives: tuple[Redrive, ...] = Field(description="The newest first.")
+    redrives: tuple[Redrive, ...] = Field(description="The redrives, newest first.")
     next_page_token: str | None = Field(
-        description="Give it as `page_token` for the next page; null at the end."
+        description="Send it as `page_token` to get the next page; null on the last page."
     )
-    complete: bool = Field(description="False: there may be more.")
+    complete: bool = Field(description="If false, there are more pages.")
 
 
 class RedrivePreview(Document):
-    """What a redrive would be about: counted as far as one request goes, and samples."""
+    """What a redrive would affect: counts, as far as one request scans, and samples."""
 
-    records_total: int = Field(description="To be looked at, about.")
-    scanned: int = Field(description="How many records were looked at.")
-    matched: int = Field(description="How many of them match.")
-    skipped: dict[str, int] = Field(description="What cannot be redriven, by reason.")
+    records_total: int = Field(description="Approximate number of records to scan.")
+    scanned: int = Field(description="Number of records scanned.")
+    matched: int = Field(description="Number of them that match.")
+    skipped: dict[str, int] = Field(description="Number that cannot be redriven, by reason.")
     redrives: int = Field(
-        description="How many will be redriven, `limit` considered; without `complete`, or with "
-        "both a limit and `skipped`, it may be more or fewer."
+        description="Number that will be redriven, within `limit`; an estimate if `complete` is "
+        "false, or if there are both a limit and `skipped`."
     )
     doubles: int = Field(
-        description="How many of these were refused as duplicates and will go out by this mode: "
-        "the output will then hold them twice."
+        description="Number of these that were refused as duplicates and will be written in this "
+        "mode: the output will then contain them twice."
     )
     by_reason: dict[str, int] = Field(description="Dead letters by reason.")
     by_address: dict[str, int] = Field(description="Dead letters by address.")
     by_topic: dict[str, int] = Field(description="Dead letters by dead-letter topic.")
     by_hour: tuple[HourCount, ...] = Field(description="Dead letters by the hour of the decision.")
-    samples: tuple[DeadLetter, ...] = Field(description="Some of those that match.")
-    complete: bool = Field(description="False: there are more records than were looked at.")
+    samples: tuple[DeadLetter, ...] = Field(description="Some of the dead letters that match.")
+    complete: bool = Field(description="If false, there are more records than were scanned.")
 
     @classmethod
-    def of(cls, preview: letter_values.RedriveEstimate) -> Self:
-        """Describe it."""
+    def of(cls, preview: dead_letter.RedriveEstimate) -> Self:
+        """Build the document from an estimate."""
         counts = preview.counts
         hours = sorted(counts.by_hour_ms.items())
         return cls(
@@ -266,11 +285,11 @@ class RedrivePreview(Document):
         )
 
 
-def _place(letter: LetterAt) -> tuple[str, int, int]:
+def _position(letter: LetterAt) -> tuple[str, int, int]:
     return letter.topic, letter.partition, letter.offset
 
 
-def _shown(found: letter_values.DeadLetterFilter, *, with_payload: bool) -> ShownFilter:
+def _shown(found: dead_letter.DeadLetterFilter, *, with_payload: bool) -> ShownFilter:
     return ShownFilter(
         address=found.address,
         reason=found.reasons,
@@ -292,79 +311,81 @@ OnceKey = Annotated[
         alias=HEADER,
         min_length=1,
         max_length=KEY_CHARS_MAX,
-        description="A name for this redrive: sent again under it, on any instance, it is not begun"
-        " again for as long as it is known.",
+        description="A unique key of this redrive: a repeated request with it, to any instance,"
+        " does not start another one while the first is known.",
     ),
 ]
 
-Name = Annotated[str, Path(max_length=100, description="The name of the redrive.")]
+Name = Annotated[str, Path(max_length=100, description="The id of the redrive.")]
 
 _CREATED: Final = {
     **errors(NOT_POSSIBLE, UNAVAILABLE),
-    200: {"model": RedrivePreview, "description": "With `dry_run`: what it would be about."},
+    200: {"model": RedrivePreview, "description": "With `dry_run`: what it would affect."},
     202: {
         "model": Redrive,
-        "description": "It runs.",
-        "headers": {"Location": {"description": "Of the job.", "schema": {"type": "string"}}},
+        "description": "The redrive has started.",
+        "headers": {
+            "Location": {"description": "Path of the redrive.", "schema": {"type": "string"}}
+        },
     },
 }
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of redrives."""
+    """Build the router for `/v1/redrives`."""
     routes = APIRouter(tags=["dead letters"])
     redrives = view.redrives
-    assert redrives is not None  # who has dead letters redrives them
+    assert redrives is not None  # set in a program that writes dead letters
 
     @routes.post("/v1/redrives", response_model=None, status_code=202, responses=_CREATED)
     async def begin(
         request: Request,
         order: RedriveOrder,
-        dry_run: Annotated[bool, Query(description="Count and show samples only.")] = False,  # noqa: FBT002
+        dry_run: Annotated[bool, Query(description="Only count, and return samples.")] = False,  # noqa: FBT002
         reason: Reason = "",
         key: OnceKey = None,
     ) -> Response:
-        """Redrive dead letters; they stay where they are, a log of what was not accepted."""
+        """Redrive dead letters. They stay in their topics, as a log of refused records."""
         known = order.known(reason, actor_of(request))
         if known.filter.looks_into_payload and not may_read_payload(request):
-            detail = "To filter by key or header is to learn of them; ask for payload:read."
+            detail = "A filter by key or header reveals payload; it needs the role payload:read."
             raise ProblemError(FORBIDDEN, detail)
         if dry_run:
             preview = RedrivePreview.of(await run_in_threadpool(redrives.preview, known))
             return _document(preview, 200)
-        begun = await run_in_threadpool(redrives.order, known, key)
-        if begun.order != known:
-            detail = "Another redrive was begun under this key; make a key for each change."
+        started = await run_in_threadpool(redrives.order, known, key)
+        if started.order != known:
+            detail = "This key was used for another redrive; use a new key for each change."
             raise ProblemError(KEY_REUSED, detail)
-        # The audit is read by more than may see payloads.
-        after = Redrive.of(begun).model_dump(mode="json", by_alias=True)
+        # Not everyone who may read the audit log may read payload.
+        after = Redrive.of(started).model_dump(mode="json", by_alias=True)
         changed(request, before=None, after=after)
-        return _document(_redrive_of(begun, request), 202, Location=f"/v1/redrives/{begun.id}")
+        return _document(_redrive_of(started, request), 202, Location=f"/v1/redrives/{started.id}")
 
     @routes.get("/v1/redrives", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def all_redrives(
         request: Request, page_size: PageSize = 100, page_token: PageToken = ""
     ) -> Redrives:
-        """Return the redrives that are known, the newest first."""
+        """List the known redrives, newest first."""
         after = name_of(page_token)
         found = [_redrive_of(each, request) for each in await run_in_threadpool(redrives.all)]
-        left = [each for each in found if after is None or _order(each) < after]
+        left = [each for each in found if after is None or _sort_key(each) < after]
         page = left[:page_size]
-        token = token_of(_order(page[-1])) if len(left) > page_size else None
+        token = token_of(_sort_key(page[-1])) if len(left) > page_size else None
         return Redrives(redrives=tuple(page), next_page_token=token, complete=token is None)
 
     @routes.get("/v1/redrives/{id}", responses=errors(NO_REDRIVE, UNAVAILABLE))
     async def redrive(request: Request, id: Name) -> Redrive:  # noqa: A002 - the name in the path
-        """Return a redrive and how far it has come."""
-        return _redrive_of(await _known(redrives.get, id), request)
+        """Return a redrive and its progress."""
+        return _redrive_of(await _found(redrives.get, id), request)
 
     @routes.post("/v1/redrives/{id}:cancel", responses=errors(NO_REDRIVE, UNAVAILABLE))
-    async def cancel(id: Name, how: Reasoned) -> Redrive:  # noqa: A002 - as above
-        """End a redrive; what was redriven stays so. Of one that has ended nothing changes."""
-        before = await _known(redrives.get, id)
-        found = await _known(redrives.cancel, id)
-        how.changed(before={"state": before.state}, after={"state": found.state})
-        return _redrive_of(found, how.request)
+    async def cancel(id: Name, requested: WithReason) -> Redrive:  # noqa: A002 - the name in the path
+        """Cancel a redrive. Redriven records stay so; a redrive that has ended does not change."""
+        before = await _found(redrives.get, id)
+        found = await _found(redrives.cancel, id)
+        requested.changed(before={"state": before.state}, after={"state": found.state})
+        return _redrive_of(found, requested.request)
 
     return routes
 
@@ -373,8 +394,8 @@ def _redrive_of(view: RedriveView, request: Request) -> Redrive:
     return Redrive.of(view, with_payload=may_read_payload(request))
 
 
-def _order(redrive: Redrive) -> str:
-    """Ids are given out in the order of time."""
+def _sort_key(redrive: Redrive) -> str:
+    """Return the id: ids sort by creation time."""
     return redrive.id
 
 
@@ -383,9 +404,11 @@ def _document(document: Redrive | RedrivePreview, status: int, **headers: str) -
     return JSONResponse(content, status_code=status, headers=headers)
 
 
-async def _known(step: Callable[[str], RedriveView | None], name: str) -> RedriveView:
-    found = await run_in_threadpool(step, name)
+async def _found(operation: Callable[[str], RedriveView | None], name: str) -> RedriveView:
+    found = await run_in_threadpool(operation, name)
     if found is None:
-        detail = f"No redrive {name} is known; those of long ago are forgotten, see /v1/redrives."
+        detail = (
+            f"There is no redrive {name}; old ones are removed. /v1/redrives lists the known ones."
+        )
         raise ProblemError(NO_REDRIVE, detail)
     return found

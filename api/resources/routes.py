@@ -1,6 +1,6 @@
-"""`/v1/routes…`: the routes, changed while the service runs.
+"""`/v1/routes…`: routes, changed while the service runs.
 
-An entry that is set here replaces the file's entry of its name as a whole.
+A route that is set here replaces the route of that name in the file as a whole.
 """
 
 from typing import Annotated, Any, Final
@@ -10,28 +10,28 @@ from fastapi import APIRouter, Body, Response
 from pydantic import BeforeValidator
 
 from api.content import well_formed
-from api.openapi import errors, made, tagged
-from api.parameters import PageSize, PageToken, RouteInPath, place_of, token_of
+from api.openapi import created, errors, tagged
+from api.parameters import PageSize, PageToken, RouteInPath, position_of, token_of
 from api.ports import ServiceView
 from api.preconditions import (
     check,
     check_match,
-    tell_etag,
+    set_etag,
 )
 from api.problems import NO_SUCH_ROUTE, NOT_POSSIBLE, UNAVAILABLE, ProblemError
 from api.resources.settings_change import (
     ADMIN,
     WRITES,
     Describe,
-    How,
-    HowMade,
+    Options,
     Outcome,
+    PutOptions,
     Route,
     Routes,
     SettingsWrite,
     WriteTarget,
-    desk_of,
     route_of,
+    settings_editor,
     write,
 )
 from service.config.load import Config
@@ -40,7 +40,7 @@ from service.metadata.settings_change import Change, SettingsSnapshot
 
 _READ_ONLY: Final = ("source", "paused", "etag")
 _CHANGES = {**WRITES, **errors(NO_SUCH_ROUTE)}
-_MAKES = {**_CHANGES, **made(Outcome)}
+_MAKES = {**_CHANGES, **created(Outcome)}
 
 RouteBody = Annotated[
     dict[str, Any],
@@ -53,71 +53,73 @@ RouteBody = Annotated[
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of routes."""
+    """Build the router for `/v1/routes`."""
     api = APIRouter(tags=["routes"])
 
     @api.get("/v1/routes", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def routes(page_size: PageSize = 100, page_token: PageToken = "") -> Routes:
-        """Return the routes in force, in the order in which topics are matched."""
-        standing = desk_of(view).read()
+        """List the effective routes, in the order in which they match topics."""
+        snapshot = settings_editor(view).read()
         start = _start(page_token)
-        found = standing.effective.config.routes
+        found = snapshot.effective.config.routes
         page = found[start : start + page_size]
         ends = start + page_size >= len(found)
         return Routes(
-            routes=tuple(Route.of(route, standing.holding) for route in page),
-            revision=standing.revision,
+            routes=tuple(Route.of(route, snapshot.holding) for route in page),
+            revision=snapshot.revision,
             next_page_token=None if ends else token_of(start + page_size),
         )
 
     @api.get("/v1/routes/{name}", responses=tagged(NO_SUCH_ROUTE, UNAVAILABLE))
     async def route(name: RouteInPath, response: Response) -> Route:
-        """Return a route in force."""
-        found = _found(desk_of(view).read(), name)
-        tell_etag(response, found.etag)
+        """Return an effective route."""
+        found = _found(settings_editor(view).read(), name)
+        set_etag(response, found.etag)
         return found
 
     @api.put("/v1/routes/{name}", responses=_MAKES, openapi_extra=ADMIN)
-    async def put_route(name: RouteInPath, keys: RouteBody, how: HowMade) -> Outcome:
-        """Make a route, or put another in its place; scope, address and id never change."""
+    async def put_route(name: RouteInPath, keys: RouteBody, options: PutOptions) -> Outcome:
+        """Create a route, or replace one; its scope, address and id cannot change."""
         given = {key: value for key, value in keys.items() if key not in _READ_ONLY}
 
-        def change(standing: SettingsSnapshot) -> SettingsOverlay:
-            check(how.preconditions, _etag(standing, name), f"The route {name}")
-            return standing.overlay.with_route(name, given, in_file=_in_file(standing, name))
+        def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+            check(options.preconditions, _etag(snapshot, name), f"The route {name}")
+            return snapshot.overlay.with_route(name, given, in_file=_in_file(snapshot, name))
 
-        place = WriteTarget("routes", name, f"/v1/routes/{quote(name, safe='')}")
-        return await write(view, how, change, _describe(name), place)
+        target = WriteTarget("routes", name, f"/v1/routes/{quote(name, safe='')}")
+        return await write(view, options, change, _describe(name), target)
 
     @api.delete("/v1/routes/{name}", responses=_CHANGES, openapi_extra=ADMIN)
-    async def delete_route(name: RouteInPath, how: How) -> Outcome:
-        """Read the inputs of a route no more, and forget that there was one of this name."""
+    async def delete_route(name: RouteInPath, options: Options) -> Outcome:
+        """Delete a route; its inputs are no longer read."""
 
-        def change(standing: SettingsSnapshot) -> SettingsOverlay:
-            check(how.preconditions, _found(standing, name).etag, f"The route {name}")
-            return standing.overlay.with_route(name, None, in_file=_in_file(standing, name))
+        def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+            check(options.preconditions, _found(snapshot, name).etag, f"The route {name}")
+            return snapshot.overlay.with_route(name, None, in_file=_in_file(snapshot, name))
 
-        return await write(view, how, change, _describe(name))
+        return await write(view, options, change, _describe(name))
 
     @api.post("/v1/routes/{name}:pause", responses=_CHANGES)
-    async def pause_route(name: RouteInPath, how: How) -> Outcome:
-        """Read its inputs no further, on all instances and over restarts, until it is resumed."""
-        change = _pausing(name, how, paused=True)
-        return await write(view, how, change, _describe(name))
+    async def pause_route(name: RouteInPath, options: Options) -> Outcome:
+        """Stop reading the inputs of a route, on all instances and across restarts."""
+        change = _pausing(name, options, paused=True)
+        return await write(view, options, change, _describe(name))
 
     @api.post("/v1/routes/{name}:resume", responses=_CHANGES)
-    async def resume_route(name: RouteInPath, how: How) -> Outcome:
-        """Read its inputs again, from where they were left."""
-        change = _pausing(name, how, paused=False)
-        return await write(view, how, change, _describe(name))
+    async def resume_route(name: RouteInPath, options: Options) -> Outcome:
+        """Resume reading the inputs of a route, from where reading stopped."""
+        change = _pausing(name, options, paused=False)
+        return await write(view, options, change, _describe(name))
 
     return api
 
 
-def _pausing(name: str, how: SettingsWrite, *, paused: bool) -> Change:
-    def change(standing: SettingsSnapshot) -> SettingsOverlay:
-        check_match(how.preconditions.if_match, _found(standing, name).etag, f"The route {name}")
-        return standing.overlay.with_pause(name, paused=paused)
+def _pausing(name: str, options: SettingsWrite, *, paused: bool) -> Change:
+    def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+        check_match(
+            options.preconditions.if_match, _found(snapshot, name).etag, f"The route {name}"
+        )
+        return snapshot.overlay.with_pause(name, paused=paused)
 
     return change
 
@@ -130,23 +132,23 @@ def _describe(name: str) -> Describe:
     return describe
 
 
-def _found(standing: SettingsSnapshot, name: str) -> Route:
-    found = route_of(standing.effective.config, standing.holding, name)
+def _found(snapshot: SettingsSnapshot, name: str) -> Route:
+    found = route_of(snapshot.effective.config, snapshot.holding, name)
     if found is None:
-        names = ", ".join(route.name for route in standing.effective.config.routes)
-        raise ProblemError(NO_SUCH_ROUTE, f"There is no route {name}; there are {names}.")
+        names = ", ".join(route.name for route in snapshot.effective.config.routes)
+        raise ProblemError(NO_SUCH_ROUTE, f"There is no route {name}; existing routes: {names}.")
     return found
 
 
-def _etag(standing: SettingsSnapshot, name: str) -> str | None:
-    found = route_of(standing.effective.config, standing.holding, name)
+def _etag(snapshot: SettingsSnapshot, name: str) -> str | None:
+    found = route_of(snapshot.effective.config, snapshot.holding, name)
     return None if found is None else found.etag
 
 
-def _in_file(standing: SettingsSnapshot, name: str) -> bool:
-    return any(route.name == name for route in standing.file.routes)
+def _in_file(snapshot: SettingsSnapshot, name: str) -> bool:
+    return any(route.name == name for route in snapshot.file.routes)
 
 
 def _start(token: str) -> int:
-    place = place_of(token)
-    return place if isinstance(place, int) and place >= 0 else 0
+    position = position_of(token)
+    return position if isinstance(position, int) and position >= 0 else 0

@@ -11,12 +11,12 @@ from api.schemas import Info, Partition, Partitions, Status
 from service.peers.protocol import InstanceStatus
 
 Scope = Annotated[
-    Literal["group", "instance"], Query(description="Of all instances, or of this one alone.")
+    Literal["group", "instance"], Query(description="All instances, or only this one.")
 ]
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes that describe the service."""
+    """Build the router for the service as a whole."""
     routes = APIRouter(tags=["service"])
 
     @routes.get("/v1/info", responses=errors())
@@ -26,12 +26,12 @@ def router(view: ServiceView) -> APIRouter:
 
     @routes.get("/v1/status", responses=errors())
     async def status() -> Status:
-        """Return what the service does now, and its counts since it started."""
+        """Return the current state of the service, and its counters since it started."""
         return Status.of(view.board)
 
     @routes.get("/v1/partitions", responses=errors())
     async def partitions(scope: Scope = "group") -> Partitions:
-        """Return the partitions with owners, offsets and lag: of all instances, or the own."""
+        """List the partitions with their owners, offsets and lag."""
         now = view.board.read()
         if view.fleet is not None and scope == "group":
             return _of_all(now.instance, await view.fleet.instance_statuses(view.roll_timeout_s))
@@ -45,20 +45,23 @@ def router(view: ServiceView) -> APIRouter:
 
 
 def _of_all(instance: str, present: tuple[InstanceStatus, ...]) -> Partitions:
-    """Each once: one that moves may be told of by two, and by the one that has it more."""
+    """Merge the partitions of all instances.
+
+    Two instances may report a partition while it moves; the one that runs it takes precedence.
+    """
     found: dict[tuple[str, int], Partition] = {}
     for instance_status in present:
-        told = (
+        reported = (
             ()
             if instance_status.status_reply is None
             else instance_status.status_reply.status.partitions
         )
-        for each in told:
-            place = (each.topic, each.partition)
-            if place not in found or each.phase == "running":
-                found[place] = Partition.of(instance_status.announced.name, each)
+        for each in reported:
+            key = (each.topic, each.partition)
+            if key not in found or each.phase == "running":
+                found[key] = Partition.of(instance_status.announced.name, each)
     return Partitions(
         instance=instance,
-        partitions=tuple(found[place] for place in sorted(found)),
+        partitions=tuple(found[key] for key in sorted(found)),
         complete=is_complete(present),
     )

@@ -1,4 +1,4 @@
-"""`/v1/settings…`: everything that is set over REST, its history, and rollback."""
+"""`/v1/settings…`: all settings made over REST, their history, and rollback."""
 
 from typing import Annotated, Any
 
@@ -6,21 +6,21 @@ from fastapi import APIRouter, Body, Path, Response
 from pydantic import Field
 
 from api.openapi import errors, tagged
-from api.parameters import PageSize, PageToken, place_of, token_of
+from api.parameters import PageSize, PageToken, position_of, token_of
 from api.ports import ServiceView
-from api.preconditions import check, check_match, etag_of, tell_etag
+from api.preconditions import check, check_match, etag_of, set_etag
 from api.problems import NO_SUCH_REVISION, NOT_POSSIBLE, UNAVAILABLE, ProblemError
 from api.resources.settings_change import (
     ADMIN,
     WRITES,
-    How,
+    Options,
     Outcome,
     Revision,
     RevisionDocument,
     RevisionsPage,
     SettingsView,
     SettingsWrite,
-    desk_of,
+    settings_editor,
     write,
 )
 from api.schemas import Given
@@ -32,53 +32,56 @@ _CHANGES = {**WRITES, **errors(NO_SUCH_REVISION)}
 _WHAT = "The settings document"
 
 RevisionInPath = Annotated[
-    int, Path(ge=0, description="A revision, as a write has told it; 0 is the file alone.")
+    int,
+    Path(ge=0, description="A revision, as returned by a change; 0 is the file without changes."),
 ]
 
 
 class SettingsBody(Given):
-    """All that is to be set; as it was read, or as a part of it."""
+    """The settings to set, in the format of GET; omitted parts are empty."""
 
     routes: dict[str, dict[str, Any] | None] = Field(
-        default={}, description="Routes by name; null takes away what the file has."
+        default={}, description="Routes by name; null removes a route of the file."
     )
     addresses: dict[str, dict[str, Any] | None] = Field(
-        default={}, description="Address settings by pattern; null takes away what the file has."
+        default={}, description="Address settings by pattern; null removes a pattern of the file."
     )
-    paused: tuple[str, ...] = Field(default=(), description="Names of routes.")
-    revision: int | None = Field(default=None, description="Of what was read; not looked at.")
+    paused: tuple[str, ...] = Field(default=(), description="Names of paused routes.")
+    revision: int | None = Field(
+        default=None, description="Accepted as returned by GET, and ignored."
+    )
 
     def overlay(self) -> SettingsOverlay:
-        """As the service has it."""
+        """Return the settings as an overlay of the file."""
         return SettingsOverlay(self.routes, self.addresses, self.paused)
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the routes of the settings as a whole."""
+    """Build the router for `/v1/settings`."""
     api = APIRouter(tags=["settings"])
 
     @api.get("/v1/settings", responses=tagged(NOT_POSSIBLE, UNAVAILABLE))
     async def settings(response: Response) -> SettingsView:
-        """Return all that is set over REST, as it can be put back."""
-        standing = desk_of(view).read()
-        tell_etag(response, _etag(standing.overlay))
-        return SettingsView.of(standing.overlay, standing.revision)
+        """Return all settings made over REST, in the format of PUT."""
+        snapshot = settings_editor(view).read()
+        set_etag(response, _etag(snapshot.overlay))
+        return SettingsView.of(snapshot.overlay, snapshot.revision)
 
     @api.put("/v1/settings", responses=_CHANGES, openapi_extra=ADMIN)
-    async def put_settings(body: Annotated[SettingsBody, Body()], how: How) -> Outcome:
-        """Set this in place of all that is set."""
+    async def put_settings(body: Annotated[SettingsBody, Body()], options: Options) -> Outcome:
+        """Replace all settings made over REST."""
 
-        def change(standing: SettingsSnapshot) -> SettingsOverlay:
-            check(how.preconditions, _etag(standing.overlay), _WHAT)
+        def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+            check(options.preconditions, _etag(snapshot.overlay), _WHAT)
             return body.overlay()
 
-        return await write(view, how, change, _describe)
+        return await write(view, options, change, _describe)
 
     @api.get("/v1/settings/revisions", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def revisions(page_size: PageSize = 100, page_token: PageToken = "") -> RevisionsPage:
-        """Return what was set when, by whom and why; the newest first."""
-        documents = desk_of(view).read().documents
-        below = place_of(page_token)
+        """List the revisions, newest first: what was set when, by whom and why."""
+        documents = settings_editor(view).read().documents
+        below = position_of(page_token)
         rest = [each for each in documents if not isinstance(below, int) or each.revision < below]
         page = rest[:page_size]
         return RevisionsPage(
@@ -91,18 +94,18 @@ def router(view: ServiceView) -> APIRouter:
         responses=tagged(NO_SUCH_REVISION, UNAVAILABLE),
     )
     async def revision(revision: RevisionInPath, response: Response) -> RevisionDocument:
-        """Return one document of the history, with all that it sets."""
-        standing = desk_of(view).read()
-        document = _document(standing, revision)
+        """Return one revision with its settings."""
+        snapshot = settings_editor(view).read()
+        document = _document(snapshot, revision)
         if document.overlay is not None:
-            tell_etag(response, _etag(document.overlay))
-        return RevisionDocument.of(document, standing.documents)
+            set_etag(response, _etag(document.overlay))
+        return RevisionDocument.of(document, snapshot.documents)
 
     @api.post("/v1/settings/revisions/{revision}:rollback", responses=_CHANGES, openapi_extra=ADMIN)
-    async def rollback(revision: RevisionInPath, how: How) -> Outcome:
-        """Set again what was set at a revision, at 0 nothing; the history goes on."""
-        change = _rolling_back(revision, how)
-        return await write(view, how, change, _describe)
+    async def rollback(revision: RevisionInPath, options: Options) -> Outcome:
+        """Restore the settings of a revision, as a new revision; 0 restores the file."""
+        change = _rolling_back(revision, options)
+        return await write(view, options, change, _describe)
 
     return api
 
@@ -112,29 +115,31 @@ def _etag(overlay: SettingsOverlay) -> str:
 
 
 def _describe(_config: Config, overlay: SettingsOverlay, revision: int) -> dict[str, Any]:
-    told = SettingsView.of(overlay, revision).model_dump(mode="json")
-    return {**told, "etag": _etag(overlay)}
+    document = SettingsView.of(overlay, revision).model_dump(mode="json")
+    return {**document, "etag": _etag(overlay)}
 
 
-def _rolling_back(revision: int, how: SettingsWrite) -> Change:
-    def change(standing: SettingsSnapshot) -> SettingsOverlay:
-        document = _document(standing, revision)
-        if how.preconditions.if_match is not None:  # what a newer version wrote has no ETag here
-            check_match(how.preconditions.if_match, _etag(standing.overlay), _WHAT)
+def _rolling_back(revision: int, options: SettingsWrite) -> Change:
+    def change(snapshot: SettingsSnapshot) -> SettingsOverlay:
+        document = _document(snapshot, revision)
+        if (
+            options.preconditions.if_match is not None
+        ):  # settings of a newer version have no ETag here
+            check_match(options.preconditions.if_match, _etag(snapshot.overlay), _WHAT)
         if document.overlay is None:
-            sentence = f"This version cannot read revision {revision}; take another."
+            sentence = f"This version cannot read revision {revision}; choose another."
             raise ProblemError(NO_SUCH_REVISION, sentence)
         return document.overlay
 
     return change
 
 
-def _document(standing: SettingsSnapshot, revision: int) -> SettingsRevision:
-    found = standing.documents.at(revision) if revision else FILE
+def _document(snapshot: SettingsSnapshot, revision: int) -> SettingsRevision:
+    found = snapshot.documents.at(revision) if revision else FILE
     if found is None:
         sentence = (
-            f"No settings of revision {revision} are kept; /v1/settings/revisions lists those "
-            "that are."
+            f"Revision {revision} is not available; /v1/settings/revisions lists the available "
+            "ones."
         )
         raise ProblemError(NO_SUCH_REVISION, sentence)
     return found

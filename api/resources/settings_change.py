@@ -1,4 +1,4 @@
-"""Settings changes: the steps of every change of settings: try, write, wait for its effect."""
+"""Settings changes: the steps of every change (validate, write, wait until applied) and schemas."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from api.audit_context import Reason, actor_of, changed
 from api.openapi import Responses, errors
 from api.ports import ServiceView
-from api.preconditions import DryRun, IfMatch, IfNoneMatch, Preconditions, etag_of, tell_etag
+from api.preconditions import DryRun, IfMatch, IfNoneMatch, Preconditions, etag_of, set_etag
 from api.problems import (
     BREAKS_RULES,
     EXISTS,
@@ -49,109 +49,113 @@ Source = Literal["file", "rest"]
 
 
 class Route(Document):
-    """A route in force: all of its keys, where it comes from, whether it is paused."""
+    """An effective route: all of its keys, its source, and whether it is paused."""
 
     name: str = Field(description="The name of the route.")
-    source: Source = Field(description="`rest` where it was set over REST, else `file`.")
-    paused: bool = Field(description="Whether its inputs are not read now.")
+    source: Source = Field(description="`rest` if it was set over REST, else `file`.")
+    paused: bool = Field(description="If true, its inputs are not read.")
     inputs: tuple[str, ...] = Field(
         description="Topic names, or one regular expression that starts with `^`."
     )
     scope: str = Field(
-        description="`address`: an id counts on all partitions; `partition`: on one."
+        description="`address`: an id is unique over all partitions; `partition`: within one."
     )
-    address: str = Field(description="A template: whose ring decides.")
-    id: str = Field(description="A template of the id; empty for the headers.")
-    output: str = Field(description="A template: where accepted records go.")
-    dead_letter: str = Field(description="A template: where the others go.")
-    allowed_outputs: tuple[str, ...] = Field(description="Topics that a record may choose.")
+    address: str = Field(description="Template of the address that decides.")
+    id: str = Field(description="Template of the id; empty to use the headers.")
+    output: str = Field(description="Template of the output topic for accepted records.")
+    dead_letter: str = Field(description="Template of the dead-letter topic for other records.")
+    allowed_outputs: tuple[str, ...] = Field(description="Output topics that a record may choose.")
     missing_id: str = Field(
-        description="What is done without an id: `pass`, `stamp` or `dead_letter`."
+        description="What happens to a record without an id: `pass`, `stamp` or `dead_letter`."
     )
-    on_partitions_added: str = Field(description="With scope `partition`: `fail` or `keep`.")
-    etag: str = Field(description="Of the document, as If-Match takes it.")
+    on_partitions_added: str = Field(
+        description="With scope `partition`, the reaction to added partitions: `fail` or `keep`."
+    )
+    etag: str = Field(description="ETag of the document, for If-Match.")
 
     @classmethod
     def of(cls, route: RouteSettings, overlay: SettingsOverlay) -> Self:
-        """Describe a route."""
+        """Build the document from a route and the overlay that may set it."""
         source = "rest" if route.name in overlay.routes else "file"
-        told = {
+        fields = {
             "name": route.name,
             "source": source,
             "paused": route.name in overlay.paused,
             **keys_of(route),
         }
-        return cls.model_validate({**told, "etag": etag_of(told)})
+        return cls.model_validate({**fields, "etag": etag_of(fields)})
 
 
 class Routes(Document):
-    """Routes by name."""
+    """A page of the effective routes."""
 
-    routes: tuple[Route, ...] = Field(description="By name.")
-    revision: int = Field(description="Of the newest settings.")
+    routes: tuple[Route, ...] = Field(description="The routes, in order of matching.")
+    revision: int = Field(description="Revision of the newest settings.")
     next_page_token: str | None = Field(
-        description="Give it as `page_token` for the next page; null at the end."
+        description="Send it as `page_token` to get the next page; null on the last page."
     )
-    complete: Literal[True] = Field(default=True, description="Always.")
+    complete: Literal[True] = Field(default=True, description="Always true.")
 
 
 class AddressSetting(Document):
-    """What one pattern gives: its own keys, and no other."""
+    """The settings of one pattern: only the keys that it sets itself."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     pattern: str = Field(
-        description="Words between dots; `*` is any word, `#` at the end any number of them."
+        description="Words separated by dots; `*` matches one word, `#` at the end any number."
     )
-    source: Source = Field(description="`rest` where it was set over REST, else `file`.")
-    etag: str = Field(description="Of the document, as If-Match takes it.")
+    source: Source = Field(description="`rest` if it was set over REST, else `file`.")
+    etag: str = Field(description="ETag of the document, for If-Match.")
 
     @classmethod
     def of(cls, pattern: str, keys: Mapping[str, object], overlay: SettingsOverlay) -> Self:
-        """Describe a pattern."""
+        """Build the document from the keys of a pattern and the overlay that may set it."""
         source = "rest" if pattern in overlay.addresses else "file"
-        told = {"pattern": pattern, "source": source, **keys}
-        return cls.model_validate({**told, "etag": etag_of(told)})
+        fields = {"pattern": pattern, "source": source, **keys}
+        return cls.model_validate({**fields, "etag": etag_of(fields)})
 
 
 class AddressSettings(Document):
-    """Patterns, in order."""
+    """A page of the patterns."""
 
-    address_settings: tuple[AddressSetting, ...] = Field(description="By pattern.")
-    revision: int = Field(description="Of the newest settings.")
+    address_settings: tuple[AddressSetting, ...] = Field(description="Sorted by pattern.")
+    revision: int = Field(description="Revision of the newest settings.")
     next_page_token: str | None = Field(
-        description="Give it as `page_token` for the next page; null at the end."
+        description="Send it as `page_token` to get the next page; null on the last page."
     )
-    complete: Literal[True] = Field(default=True, description="Always.")
+    complete: Literal[True] = Field(default=True, description="Always true.")
 
 
 class SettingsView(Document):
-    """All that is set over REST; null takes away what the file has."""
+    """All settings made over REST; null removes an entry of the file."""
 
     routes: dict[str, dict[str, Any] | None] = Field(description="Routes by name.")
     addresses: dict[str, dict[str, Any] | None] = Field(description="Address settings by pattern.")
-    paused: tuple[str, ...] = Field(description="Names of routes.")
-    revision: int = Field(description="Which one this is; 0 before anything was set.")
+    paused: tuple[str, ...] = Field(description="Names of paused routes.")
+    revision: int = Field(description="Revision of these settings; 0 before the first change.")
 
     @classmethod
     def of(cls, overlay: SettingsOverlay, revision: int) -> Self:
-        """Describe an overlay."""
+        """Build the document from an overlay."""
         return cls.model_validate({**overlay._asdict(), "revision": revision})
 
 
 class Revision(Document):
-    """One document of the history."""
+    """A revision of the settings."""
 
     revision: int = Field(description="The number of the revision.")
-    time: datetime | None = Field(description="Null where it is not known.")
+    time: datetime | None = Field(description="When it was written; null if unknown.")
     actor: str = Field(description="Who made the change.")
     reason: str = Field(description="Why the change was made.")
     source: str = Field(description="How the change was made: `rest`.")
-    changes: tuple[str, ...] = Field(description="What it says that the one before does not.")
+    changes: tuple[str, ...] = Field(
+        description="The differences to the previous revision, in sentences."
+    )
 
     @classmethod
     def of(cls, document: SettingsDocument, documents: SettingsHistory) -> Self:
-        """Describe a document beside the one before it."""
+        """Build the document from a revision and the one before it."""
         return cls(
             revision=document.revision,
             time=time_of(document.time_ms) if document.time_ms else None,
@@ -163,13 +167,15 @@ class Revision(Document):
 
 
 class RevisionDocument(Revision):
-    """One document of the history, with all that it sets."""
+    """A revision of the settings, with its content."""
 
-    settings: SettingsView | None = Field(description="Null where this version cannot read it.")
+    settings: SettingsView | None = Field(
+        description="The settings; null if this version cannot read them."
+    )
 
     @classmethod
     def of(cls, document: SettingsDocument, documents: SettingsHistory) -> Self:
-        """Describe a document."""
+        """Build the document from a revision, with its settings."""
         base = Revision.of(document, documents)
         overlay = document.overlay
         settings = None if overlay is None else SettingsView.of(overlay, document.revision)
@@ -177,48 +183,52 @@ class RevisionDocument(Revision):
 
 
 class RevisionsPage(Document):
-    """The history, the newest first."""
+    """A page of the revisions, newest first."""
 
-    revisions: tuple[Revision, ...] = Field(description="The newest first.")
+    revisions: tuple[Revision, ...] = Field(description="The revisions, newest first.")
     next_page_token: str | None = Field(
-        description="Give it as `page_token` for the next page; null at the end."
+        description="Send it as `page_token` to get the next page; null on the last page."
     )
-    complete: Literal[True] = Field(default=True, description="Always.")
+    complete: Literal[True] = Field(default=True, description="Always true.")
 
 
 class Forgotten(Document):
-    """What a change makes of one address on one deciding partition."""
+    """The effect of a change on one address of one deciding partition."""
 
     address: str = Field(description="The address.")
-    topic: str = Field(description="The topic that is decided.")
+    topic: str = Field(description="The topic whose records are decided.")
     partition: int = Field(description="The number of the partition.")
-    strategy: str = Field(description="The strategy now.")
+    strategy: str = Field(description="The current strategy.")
     new_strategy: str = Field(description="The strategy after the change.")
-    ids_held: int = Field(description="How many ids are held.")
-    ids_forgotten: int = Field(description="How many ids are forgotten.")
-    oldest_time: datetime | None = Field(description="Of those that are forgotten.")
-    newest_time: datetime | None = Field(description="Of those that are forgotten.")
+    ids_held: int = Field(description="Number of ids held.")
+    ids_forgotten: int = Field(description="Number of ids that would be forgotten.")
+    oldest_time: datetime | None = Field(description="Time of the oldest of these ids.")
+    newest_time: datetime | None = Field(description="Time of the newest of these ids.")
 
 
 class Forgetting(Document):
-    """What a change of address settings has addresses forget."""
+    """The ids that a change of address settings makes addresses forget."""
 
-    ids_forgotten: int = Field(description="How many ids are forgotten.")
-    caches_changed: int = Field(description="An address counts on each deciding partition.")
-    needs_force: bool = Field(description="Some would be forgotten whole: add `force=true`.")
-    addresses: tuple[Forgotten, ...] = Field(description="The first thousand.")
-    complete: bool = Field(description="False: other instances may forget more.")
+    ids_forgotten: int = Field(description="Number of ids that would be forgotten.")
+    caches_changed: int = Field(
+        description="Number of caches that change: one per address and deciding partition."
+    )
+    needs_force: bool = Field(
+        description="If true, some caches would be discarded completely: add `force=true`."
+    )
+    addresses: tuple[Forgotten, ...] = Field(description="The changes by address, at most 1,000.")
+    complete: bool = Field(description="If false, other instances may forget more.")
 
     @classmethod
     def of(cls, answer: EvictionAnswer) -> Self:
-        """Describe what loops have answered."""
+        """Build the document from the answer of the loops."""
         return cls(
             ids_forgotten=answer.ids_forgotten,
             caches_changed=answer.caches_total,
             needs_force=answer.needs_force > 0,
             addresses=tuple(
                 Forgotten(
-                    **{name: getattr(each, name) for name in _TOLD},
+                    **{name: getattr(each, name) for name in _SHARED_FIELDS},
                     oldest_time=_maybe(each.oldest_time_ms),
                     newest_time=_maybe(each.newest_time_ms),
                 )
@@ -229,20 +239,22 @@ class Forgetting(Document):
 
 
 class Outcome(Document):
-    """What a change has done, or would do."""
+    """The result of a change, or of a dry run."""
 
-    dry_run: bool = Field(description="True: nothing was changed.")
-    revision: int = Field(description="Of the settings as they are now.")
+    dry_run: bool = Field(description="If true, nothing was changed.")
+    revision: int = Field(description="Revision of the current settings.")
     applied: bool | None = Field(
-        description="With `wait=applied`: whether every deciding partition has it."
+        description="With `wait=applied`: whether every deciding partition has applied it."
     )
-    before: dict[str, Any] | None = Field(description="What stood before; null for nothing.")
-    after: dict[str, Any] | None = Field(description="What stands after; null for nothing.")
-    effect: tuple[str, ...] = Field(description="What becomes different, in sentences.")
-    forgets: Forgetting | None = Field(description="Where address settings change, in a dry run.")
+    before: dict[str, Any] | None = Field(description="The value before; null if there was none.")
+    after: dict[str, Any] | None = Field(description="The value after; null if there is none.")
+    effect: tuple[str, ...] = Field(description="The differences, in sentences.")
+    forgets: Forgetting | None = Field(
+        description="What addresses would forget; in a dry run that changes address settings."
+    )
 
 
-_TOLD = (
+_SHARED_FIELDS = (
     "address",
     "topic",
     "partition",
@@ -254,13 +266,13 @@ _TOLD = (
 
 
 def route_of(config: Config, overlay: SettingsOverlay, name: str) -> Route | None:
-    """A route in force, if there is one of this name."""
+    """Return the effective route with this name, or None."""
     found = next((route for route in config.routes if route.name == name), None)
     return None if found is None else Route.of(found, overlay)
 
 
 def pattern_of(config: Config, overlay: SettingsOverlay, pattern: str) -> AddressSetting | None:
-    """What a pattern gives, if it stands anywhere."""
+    """Return the settings of a pattern, or None if it has none."""
     keys = config.addresses.patterns.get(pattern)
     return None if keys is None else AddressSetting.of(pattern, keys, overlay)
 
@@ -279,12 +291,12 @@ def _maybe(time_ms: int | None) -> datetime | None:
 
 _WAIT_S_MAX: Final = 60.0
 
-_ELSEWHERE: Final = ("strategy", "persist_id_cache")
+_STORAGE_KEYS: Final = ("strategy", "persist_id_cache")
 
 WRITES: Final[Responses] = {
     **errors(MANAGED_BY_FILE, EXISTS, STALE, BREAKS_RULES, MATCH_REQUIRED, UNAVAILABLE),
     202: {
-        "description": "Written, and not applied everywhere before the time was over.",
+        "description": "Written, but not applied by every partition before the timeout.",
         "model": Outcome,
     },
 }
@@ -292,17 +304,17 @@ WRITES: Final[Responses] = {
 ADMIN: Final[dict[str, Any]] = {"x-role": "admin"}
 
 Describe = Callable[[Config, SettingsOverlay, int], dict[str, Any] | None]
-"""The document that is changed, with its ETag, as it is with this overlay; None where it is not."""
+"""Returns the changed document with its ETag, under an overlay; None if it does not exist."""
 
 
-def _seconds(text: str) -> str:
+def _check_duration(text: str) -> str:
     if duration_ms(text) is None:
         raise ValueError("a duration is written as 500ms, 10s or PT10S")
     return text
 
 
 class WriteTarget(NamedTuple):
-    """Where something stands that a PUT may make."""
+    """The section, name and path of a resource that a PUT may create."""
 
     section: str
     name: str
@@ -310,7 +322,7 @@ class WriteTarget(NamedTuple):
 
 
 class SettingsWrite(NamedTuple):
-    """A change that is asked for, and how it is to be made."""
+    """The options of a settings change: its parameters and preconditions."""
 
     request: Request
     response: Response
@@ -322,91 +334,101 @@ class SettingsWrite(NamedTuple):
     preconditions: Preconditions = Preconditions(None)
 
 
-async def _writing(
+async def _options(
     request: Request,
     response: Response,
     *,
     dry_run: DryRun = False,
     wait: Annotated[
         Literal["applied"] | None,
-        Query(description="`applied`: answer when every deciding partition goes by it."),
+        Query(
+            description="`applied`: respond once every deciding partition has applied the change."
+        ),
     ] = None,
     within: Annotated[
         str,
-        AfterValidator(_seconds),
+        AfterValidator(_check_duration),
         Query(
             alias="timeout",
-            description="How long to wait at most, up to a minute: `PT10S`, `10s`, `500ms`.",
+            description="Maximum time to wait, up to a minute: `PT10S`, `10s`, `500ms`.",
         ),
     ] = "10s",
     force: Annotated[
-        bool, Query(description="Change the strategy of addresses that remember something.")
+        bool, Query(description="Make the change even if addresses forget all of their ids.")
     ] = False,
     reason: Reason = "",
 ) -> SettingsWrite:
-    """Read the parameters that all writes of settings have."""
+    """Read the parameters that all changes of settings have."""
     timeout_s = min(_WAIT_S_MAX, (duration_ms(within) or 0) / 1000)
     return SettingsWrite(request, response, dry_run, wait is not None, timeout_s, force, reason)
 
 
-_Writing = Annotated[SettingsWrite, Depends(_writing)]
+_Options = Annotated[SettingsWrite, Depends(_options)]
 
 
-async def _changing(how: _Writing, if_match: IfMatch = None) -> SettingsWrite:
-    return how._replace(preconditions=Preconditions(if_match))
+async def _change_options(options: _Options, if_match: IfMatch = None) -> SettingsWrite:
+    return options._replace(preconditions=Preconditions(if_match))
 
 
-async def _making(
-    how: _Writing, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+async def _put_options(
+    options: _Options, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
 ) -> SettingsWrite:
-    return how._replace(preconditions=Preconditions(if_match, if_none_match))
+    return options._replace(preconditions=Preconditions(if_match, if_none_match))
 
 
-How = Annotated[SettingsWrite, Depends(_changing)]
+Options = Annotated[SettingsWrite, Depends(_change_options)]
 
-HowMade = Annotated[SettingsWrite, Depends(_making)]
-"""Of what may be new."""
+PutOptions = Annotated[SettingsWrite, Depends(_put_options)]
+"""The options of a PUT, which may create the resource."""
 
 
 async def write(
     view: ServiceView,
-    how: SettingsWrite,
+    options: SettingsWrite,
     change: Change,
     describe: Describe,
-    place: WriteTarget | None = None,
+    target: WriteTarget | None = None,
 ) -> Outcome:
-    """Make a change, or try it out; `place` is where its body stands, which may be new."""
-    desk = desk_of(view)
-    if desk.read().file.service.managed_by == "file":
+    """Make a change, or only validate it in a dry run.
+
+    `target` is the resource that a PUT may create. Raise ProblemError if the file manages the
+    settings, if they are not valid, or if ids would be discarded without `force`.
+    """
+    editor = settings_editor(view)
+    if editor.read().file.service.managed_by == "file":
         sentence = (
-            'service.managed_by is "file": change the file and restart, or write '
+            'service.managed_by is "file": change the file and restart, or set '
             'managed_by = "rest" there.'
         )
         raise ProblemError(MANAGED_BY_FILE, sentence)
-    prefix = () if place is None else (place.section, place.name)
-    tried = await _ruled(lambda: desk.try_out(change), prefix)
-    forgets = None if how.force and not how.dry_run else await _forgets(view, tried, how)
-    edited = tried
-    if not how.dry_run:
-        actor = actor_of(how.request)
-        edited = await _ruled(lambda: desk.edit(change, actor=actor, reason=how.reason), prefix)
+    prefix = () if target is None else (target.section, target.name)
+    preview = await _validated(lambda: editor.try_out(change), prefix)
+    forgets = (
+        None if options.force and not options.dry_run else await _forgets(view, preview, options)
+    )
+    edited = preview
+    if not options.dry_run:
+        actor = actor_of(options.request)
+        edited = await _validated(
+            lambda: editor.edit(change, actor=actor, reason=options.reason), prefix
+        )
     was, now = edited.before, edited.overlay
     before = describe(was.effective.config, was.readable, was.revision)
     after = describe(edited.effective.config, now, edited.revision)
     applied: bool | None = None
-    if not how.dry_run:
-        changed(how.request, before=before, after=after)
-        if place is not None and before is None:
-            how.response.status_code = 201
-            how.response.headers["Location"] = place.path
-        if how.wait:
-            applied = await run_in_threadpool(desk.wait, edited, how.timeout_s)
+    if not options.dry_run:
+        changed(options.request, before=before, after=after)
+        if target is not None and before is None:
+            options.response.status_code = 201
+            options.response.headers["Location"] = target.path
+        if options.wait:
+            applied = await run_in_threadpool(editor.wait, edited, options.timeout_s)
             if not applied:
-                how.response.status_code = 202
+                options.response.status_code = 202
         if after is not None:
-            tell_etag(how.response, after["etag"])
+            set_etag(options.response, after["etag"])
     return Outcome(
-        dry_run=how.dry_run,
+        dry_run=options.dry_run,
         revision=edited.revision,
         applied=applied,
         before=before,
@@ -416,14 +438,14 @@ async def write(
     )
 
 
-def desk_of(view: ServiceView) -> SettingsEditor:
-    """Where settings are changed."""
-    assert view.settings is not None  # who has these resources has it
+def settings_editor(view: ServiceView) -> SettingsEditor:
+    """Return the editor of the settings."""
+    assert view.settings is not None  # set in a program with these resources
     return view.settings
 
 
-async def _ruled(step: Callable[[], SettingsChange], prefix: tuple[str, ...]) -> SettingsChange:
-    """Run a step that may block; what breaks the rules is told with its place in the body."""
+async def _validated(step: Callable[[], SettingsChange], prefix: tuple[str, ...]) -> SettingsChange:
+    """Run a blocking step; report invalid settings with JSON Pointers into the body."""
     try:
         return await run_in_threadpool(step)
     except InvalidSettingsError as refused:
@@ -440,31 +462,36 @@ def _field_error(fault: OverlayError, prefix: tuple[str, ...]) -> FieldError:
 
 
 async def _forgets(
-    view: ServiceView, tried: SettingsChange, how: SettingsWrite
+    view: ServiceView, preview: SettingsChange, options: SettingsWrite
 ) -> Forgetting | None:
-    """What addresses would forget: asked for a dry run, and where force may be needed."""
-    before, after = tried.before.effective.config.addresses, tried.effective.config.addresses
-    if before.patterns == after.patterns or not (how.dry_run or _is_elsewhere(before, after)):
+    """Return what addresses would forget, for a dry run; raise ProblemError if force is needed."""
+    before, after = preview.before.effective.config.addresses, preview.effective.config.addresses
+    if before.patterns == after.patterns or not (
+        options.dry_run or _changes_storage(before, after)
+    ):
         return None
-    checked = cast("Mapping[str, Mapping[str, Setting]]", after.patterns)  # as all of a book is
+    # An address book contains only valid values.
+    checked = cast("Mapping[str, Mapping[str, Setting]]", after.patterns)
     answer = await view.inbox.ask(EvictionQuery(checked), view.ask_timeout_s)
     forgetting = Forgetting.of(answer)
     is_safe = answer.complete and not forgetting.needs_force
-    if how.dry_run or how.force or is_safe:
+    if options.dry_run or options.force or is_safe:
         return forgetting
     what = (
-        f"{answer.needs_force} caches remember in a way that ends with this, and would forget "
-        f"{answer.ids_forgotten} ids"
+        f"{answer.needs_force} caches would be discarded, because their strategy or storage "
+        f"changes, and {answer.ids_forgotten} ids forgotten"
     )
     if not forgetting.needs_force:
-        what = "Other instances may remember in a way that ends with this, and cannot be asked here"
-    raise ProblemError(NEEDS_FORCE, f"{what}; look at the dry run, and send force=true.")
+        what = "Other instances did not report whether their caches would be discarded"
+    raise ProblemError(NEEDS_FORCE, f"{what}; check with a dry run, then send force=true.")
 
 
-def _is_elsewhere(before: AddressBook, after: AddressBook) -> bool:
-    """Whether some pattern gives another way of remembering."""
-    return any(_ways(before.patterns, key) != _ways(after.patterns, key) for key in _ELSEWHERE)
+def _changes_storage(before: AddressBook, after: AddressBook) -> bool:
+    """Return whether the strategy or the storage of some pattern changes."""
+    return any(
+        _values_of(before.patterns, key) != _values_of(after.patterns, key) for key in _STORAGE_KEYS
+    )
 
 
-def _ways(patterns: Mapping[str, Mapping[str, object]], key: str) -> dict[str, object]:
+def _values_of(patterns: Mapping[str, Mapping[str, object]], key: str) -> dict[str, object]:
     return {pattern: keys[key] for pattern, keys in patterns.items() if key in keys}

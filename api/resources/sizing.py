@@ -1,4 +1,4 @@
-"""Schemas of plans: a rate and a retry window, and the cache size that they need."""
+"""Schemas of sizing plans: the cache size that a rate and a retry window need."""
 
 from typing import Annotated, Any, Final, Self
 from urllib.parse import quote
@@ -21,25 +21,27 @@ def _duration_ms(given: object) -> int:
     text = str(given) if isinstance(given, int | float | str) and given is not True else ""
     found = sizing.duration_ms(text) if len(text) <= 64 else None
     if found is None or not 0 < found <= _YEAR_MS:
-        raise ValueError("a time is seconds, or as PT30M or 30m, of at most a year")
+        raise ValueError(
+            "a duration is a number of seconds, or text such as PT30M or 30m, of at most a year"
+        )
     return found
 
 
 class Need(Given):
-    """What an address has to stand."""
+    """The rate and the retry window that an address must cover."""
 
     retry_window: Annotated[
         int,
         BeforeValidator(_duration_ms, json_schema_input_type=str | float),
     ] = Field(
-        description="The longest time after which a copy may come: seconds, or as `PT30M` or `30m`."
+        description="The longest delay of a duplicate: seconds, or text such as `PT30M` or `30m`."
     )
     messages_per_second: float | None = Field(
         default=None,
         gt=0,
         le=1e9,
         allow_inf_nan=False,
-        description="That are accepted, on the whole address; by default what its ids tell.",
+        description="Accepted messages per second, on the whole address; by default measured.",
     )
 
 
@@ -52,41 +54,57 @@ class Request(Document):
 
 
 class SizingPlan(Document):
-    """How large an address has to be, what that takes, and how to set it."""
+    """The size that an address needs, its cost, and the request that sets it."""
 
     address: str = Field(description="The address.")
-    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
-    retry_window_ms: int = Field(description="The longest time after which a copy may come, in ms.")
-    messages_per_second: float = Field(description="Accepted, on the whole address.")
-    busiest_partition_messages_per_second: float = Field(
-        description="Accepted, on the partition with most."
+    strategy: str = Field(
+        description="The strategy that recognises duplicates, such as `ring` or `window`."
     )
-    rate_is_observed: bool = Field(description="False: it was given.")
-    partitions: int = Field(description="That hold something of the address; each has the size.")
-    ids_needed: int = Field(description="On the busiest partition, with nothing to spare.")
-    safety_factor: float = Field(description="By how much more is recommended than is needed.")
-    setting: str = Field(description="`id_cache_size`, or `window_size`.")
-    recommended: int = Field(description="Ids for each deciding partition.")
-    present: int = Field(description="The size now, in ids for each deciding partition.")
-    is_enough: bool = Field(description="Whether the present size holds what is needed.")
+    retry_window_ms: int = Field(description="The longest delay of a duplicate, in ms.")
+    messages_per_second: float = Field(
+        description="Rate of accepted messages of the whole address."
+    )
+    busiest_partition_messages_per_second: float = Field(
+        description="Rate of accepted messages of the busiest partition."
+    )
+    rate_is_observed: bool = Field(
+        description="Whether the rate was measured; false if it was given."
+    )
+    partitions: int = Field(
+        description="Number of partitions that hold state of the address; each has the size."
+    )
+    ids_needed: int = Field(description="Ids that the busiest partition needs, without reserve.")
+    safety_factor: float = Field(description="Factor between the needed and the recommended size.")
+    setting: str = Field(description="The setting: `id_cache_size` or `window_size`.")
+    recommended: int = Field(description="Recommended size, in ids per deciding partition.")
+    present: int = Field(description="Current size, in ids per deciding partition.")
+    is_enough: bool = Field(description="Whether the current size is sufficient.")
     present_reach_ms: int | None = Field(
-        description="For how long the present size remembers at this rate."
+        description="How far back the current size remembers at this rate, in ms."
     )
     horizon_ms: int | None = Field(
-        description="How far back it remembers now; null until it has forgotten an id."
+        description="How far back the address remembers now, in ms; null until an id was evicted."
     )
-    memory_bytes: int = Field(description="On all partitions, at the recommended size.")
-    disk_bytes: int = Field(description="On all partitions, at the recommended size.")
+    memory_bytes: int = Field(
+        description="Memory on all partitions at the recommended size, in bytes."
+    )
+    disk_bytes: int = Field(
+        description="Disk space on all partitions at the recommended size, in bytes."
+    )
     changelog_bytes: int = Field(
-        description="On the broker for each replica, at the recommended size."
+        description="Size of the changelog per broker replica at the recommended size, in bytes."
     )
-    measured_id_bytes: int = Field(description="Length of the ids that bytes were measured with.")
-    request: Request | None = Field(description="What sets it; null where it is enough already.")
-    complete: bool = Field(description="False: another instance may hold more of the address.")
+    measured_id_bytes: int = Field(description="Length of an id that the sizes in bytes assume.")
+    request: Request | None = Field(
+        description="The request that sets the size; null if the current size is sufficient."
+    )
+    complete: bool = Field(
+        description="If false, another instance may hold more state of the address."
+    )
 
     @classmethod
     def of(cls, answer: AddressAnswer, need: Need) -> Self:
-        """Plan; NotPossible where no size can be told, and why."""
+        """Calculate the plan. Raise NotPossible if the address has no size or no known rate."""
         strategy = str(answer.settings["strategy"].value)
         if strategy not in _SIZE_OF:
             raise NotPossible(_no_size(answer.address, strategy))
@@ -131,8 +149,8 @@ def _rates(address: str, need: Need, rings: list[RingUsage]) -> AcceptRates:
     found = sizing.observed(rings)
     if found is None:
         sentence = (
-            f"The ids that {address} holds tell no rate: there are too few of them, or none; "
-            "tell messages_per_second."
+            f"The rate of {address} is unknown, because it holds too few ids; "
+            "send messages_per_second."
         )
         raise NotPossible(sentence)
     return found
@@ -143,12 +161,12 @@ def _present(answer: AddressAnswer, strategy: str) -> int:
 
 
 def _keeps(answer: AddressAnswer, strategy: str, window_ms: int) -> bool:
-    """Whether its time is long enough, where it forgets by time."""
+    """Return whether a window is long enough; a ring does not forget by time."""
     return strategy == "ring" or int(answer.settings["window_ms"].value) >= window_ms
 
 
 def _request(answer: AddressAnswer, strategy: str, size: RequiredSize, window_ms: int) -> Request:
-    """The PUT that sets it for this address alone, with what is set for it already."""
+    """Return the PUT that sets the size for this address only, and keeps its other settings."""
     address = answer.address
     opening, closing = LITERAL_MARKER
     pattern = f"{opening}{address}{closing}" if _WILD & set(address) else address
@@ -162,10 +180,10 @@ def _request(answer: AddressAnswer, strategy: str, size: RequiredSize, window_ms
 
 def _no_size(address: str, strategy: str) -> str:
     if strategy == "off":
-        return f"The address {address} has strategy off and remembers nothing; set ring or window."
+        return f"The address {address} has strategy off and remembers no ids; set ring or window."
     return (
-        f"The address {address} has strategy {strategy}: it remembers the numbers of publishers, "
-        "for however long; only a ring and a window have a size in ids."
+        f"The address {address} has strategy {strategy}: it remembers the sequence numbers of "
+        "publishers without a time limit; only ring and window have a size in ids."
     )
 
 

@@ -8,12 +8,12 @@ from api.schemas import Worker, Workers
 
 
 def router(view: ServiceView) -> APIRouter:
-    """Return the route that lists the processes."""
+    """Build the router for `/v1/workers`."""
     routes = APIRouter(tags=["service"])
 
     @routes.get("/v1/workers", responses=errors())
     async def workers() -> Workers:
-        """Return the processes that do the work of this instance, and how each does."""
+        """List the worker processes of this instance and their status."""
         found = tuple(Worker.model_validate(each) for each in view.workers())
         return Workers(instance=view.board.read().instance, workers=found)
 

@@ -136,5 +136,5 @@ class FakeRedrives:
 
 def _number(place: object) -> int:
     if not isinstance(place, int):
-        raise NotPossible("The page token is none that a page has given.")
+        raise NotPossible("The page token is not one that a page returned.")
     return place

@@ -79,8 +79,8 @@ def test_its_pages_hold_what_a_dumb_sort_of_all_rows_gives(
     found, after, is_last = list[RankedAddress](), FIRST, False
     while not is_last:
         page = directory.page(prefix, order, after, size)
-        is_last, found = page.is_last, [*found, *page.places]
-        assert len(page.places) == size or is_last
+        is_last, found = page.is_last, [*found, *page.positions]
+        assert len(page.positions) == size or is_last
         after = found[-1] if found else FIRST
     listed = [name for name in in_order(held, counted, order) if name.startswith(prefix)]
     assert [place.address for place in found] == listed

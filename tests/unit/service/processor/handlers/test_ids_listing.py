@@ -40,7 +40,7 @@ def order(loop: Loop, sort: SortKey = "name") -> list[str]:
     places = AddressDirectory(told, datetime.now(UTC)).page(
         "", AddressOrder(sort, descends=False), FIRST, 100
     )
-    return [place.address for place in places.places]
+    return [place.address for place in places.positions]
 
 
 def rows(loop: Loop, *names: str) -> dict[str, AddressRow]:
