@@ -1,1 +1,1 @@
-"""The admin REST API: the service seen and asked from outside."""
+"""The admin REST API: how clients observe and control the service."""

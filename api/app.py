@@ -1,6 +1,6 @@
 """API application: the resources, the error handlers and the middleware around them.
 
-There is no module state: an application knows the service only through the view that it is given.
+The module has no state: an application reaches the service only through its `ServiceView`.
 """
 
 from collections.abc import Collection
@@ -62,13 +62,13 @@ ALL: Final = (
     console,
 )
 WITHOUT_STATE: Final = (health, service)
-"""For a program that reads and writes Kafka and decides nothing."""
+"""For a program without deduplication state, such as the bridge."""
 PROBES: Final = (health,)
-"""For a port of its own: nothing else is there, neither a login nor the document."""
+"""For a separate port, which serves nothing else: no login and no OpenAPI document."""
 
 
 def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> FastAPI:
-    """Return the admin API of the service that `view` shows; by default with all resources."""
+    """Return the admin API of the service behind `view`, by default with all resources."""
     app = DocumentedApp(
         title="Ringfence",
         version=view.info().version,
@@ -76,7 +76,7 @@ def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> Fa
         license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         openapi_tags=TAGS,
         openapi_url=None if resources == PROBES else "/openapi.json",
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # Swagger UI and ReDoc load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -95,7 +95,7 @@ def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> Fa
     app.exception_handler(NameInUse)(problems.on_name_in_use)
     protect_metrics = view.access is not None and view.access.settings.protect_metrics
     app.rules = AccessRules(app.router.routes, protect_metrics=protect_metrics)
-    # The last one is the outermost.
+    # The middleware that is added last is the outermost.
     if view.audit is not None:
         app.add_middleware(AuditMiddleware, log=view.audit)
     app.add_middleware(IdempotencyMiddleware)

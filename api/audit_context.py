@@ -14,63 +14,63 @@ _ACTOR: Final = "ringfence.actor"
 _CHANGE: Final = "ringfence.change"
 
 Reason = Annotated[
-    str, Query(max_length=1_000, description="Why; it is kept beside the change in the audit.")
+    str, Query(max_length=1_000, description="Why the change is made; kept in the audit log.")
 ]
 
 
-DryRun = Annotated[bool, Query(description="Change nothing; tell what the change would come to.")]
+DryRun = Annotated[bool, Query(description="Change nothing; return what the change would do.")]
 
 
 class AuditedChange(NamedTuple):
-    """What a write changed; both sides can be written as JSON, and None is nothing."""
+    """What a request changed: JSON values before and after; None means absent."""
 
     before: object
     after: object
 
 
 def actor_of(request: Request) -> str:
-    """Who asks, as authentication found; `anonymous` without it."""
+    """Return the name of the authenticated client; `anonymous` without authentication."""
     return actor_in(request.scope)
 
 
 def actor_in(scope: Scope) -> str:
-    """Who asks, by the scope of the request."""
+    """Return the name of the client, given the scope of its request."""
     return str(scope.get(_ACTOR, ANONYMOUS))
 
 
 def set_actor(scope: Scope, name: str) -> None:
-    """Name who asks, once it is known."""
+    """Store the name of the authenticated client in the scope."""
     scope[_ACTOR] = name
 
 
 def changed(request: Request, *, before: object = None, after: object = None) -> None:
-    """Tell what this request changed, for the audit."""
+    """Record what this request changed, for the audit log."""
     request.scope[_CHANGE] = AuditedChange(before, after)
 
 
 def change_of(scope: Scope) -> AuditedChange | None:
-    """What a request changed, if its resource told."""
+    """Return what a request changed; None if its resource recorded nothing."""
     change = scope.get(_CHANGE)
     return change if isinstance(change, AuditedChange) else None
 
 
 class RequestedChange(NamedTuple):
-    """A change that is asked for, or tried out."""
+    """A requested change, or a dry run of it."""
 
     request: Request
     dry_run: bool = False
 
     def changed(self, *, before: object = None, after: object = None) -> None:
-        """Tell what was changed; nothing was where it was only tried out."""
+        """Record what was changed, unless this is a dry run."""
         if not self.dry_run:
             changed(self.request, before=before, after=after)
 
 
-async def _reasoned(request: Request, reason: Reason = "") -> RequestedChange:  # noqa: ARG001 - the audit reads it
+async def _with_reason(request: Request, reason: Reason = "") -> RequestedChange:  # noqa: ARG001 - read by the audit
     return RequestedChange(request)
 
 
-async def _tried(
+async def _with_dry_run(
     request: Request,
     *,
     dry_run: DryRun = False,
@@ -79,7 +79,7 @@ async def _tried(
     return RequestedChange(request, dry_run)
 
 
-Reasoned = Annotated[RequestedChange, Depends(_reasoned)]
-"""Of a change that is made at once."""
-Tried = Annotated[RequestedChange, Depends(_tried)]
-"""Of one that can be tried out."""
+WithReason = Annotated[RequestedChange, Depends(_with_reason)]
+"""A change without a dry run."""
+WithDryRun = Annotated[RequestedChange, Depends(_with_dry_run)]
+"""A change that supports a dry run."""

@@ -1,6 +1,6 @@
-"""Connection limits: open connections, time that a client may take, and buffered bytes.
+"""Connection limits: number of open connections, time per client, and buffered bytes.
 
-Opening a connection needs no token. A connection beyond the limits is closed and counted, and not
+They apply before authentication. A connection beyond the limits is closed and counted, but not
 logged.
 """
 
@@ -24,15 +24,15 @@ from uvicorn.server import ServerState
 from api.auth.rate_limit import network_of
 
 HEAD_BYTES_MAX: Final = 256 * 1024
-"""An id of 64 KiB takes three times as much, percent-encoded in a path."""
+"""An id of 64 KiB takes up to 192 KiB, percent-encoded in a path."""
 WAIT_S: Final = 20.0
-"""How long a client may keep us waiting: for a head in all, in a body and a response at once."""
+"""How long we wait for a client: for a whole head, or for progress of a body or a response."""
 BODY_BYTES_PER_S: Final = 1024
-"""A body that comes more slowly uses up the time of waiting."""
+"""The rate at which received bytes of a body restore the waiting time."""
 _SMALL_HEAD_BYTES: Final = 16 * 1024
-"""So much of a head is held for every connection."""
+"""Bytes of a head that every connection may buffer."""
 _HEADS_BYTES_MAX: Final = 32 * 1024 * 1024
-"""So much more of larger ones, of all connections."""
+"""Bytes beyond that, over the larger heads of all connections."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S: Final = 0.05
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -40,7 +40,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Of one listener."""
+    """Limits of one listener: connections in all, and per client address."""
 
     connections_max: int = 256
     per_address_max: int = 64
@@ -52,14 +52,14 @@ LIMITS: Final = ConnectionLimits()
 class LimitedListener(socket.socket):
     """A listening socket that accepts no more connections than its limits allow.
 
-    At most half of the descriptors that the process may open: the other half is for processes,
-    files and clients of its own.
+    They use at most half of the descriptors that the process may open; the other half is for its
+    workers, files and clients.
     """
 
     def __init__(
         self, listener: socket.socket, limits: ConnectionLimits, refused: Callable[[str], None]
     ) -> None:
-        """Take over a listener; `refused` counts a connection by the reason for its end."""
+        """Take over a listener; `refused` counts a closed connection, by reason."""
         super().__init__(listener.family, listener.type, listener.proto, fileno=listener.detach())
         descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if descriptors_max == resource.RLIM_INFINITY:
@@ -72,34 +72,34 @@ class LimitedListener(socket.socket):
         self.large_heads_bytes = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; ConnectionAbortedError, on which asyncio goes on, if it is closed.
+        """Accept a connection; raise ConnectionAbortedError, which asyncio ignores, to refuse it.
 
-        asyncio would log each attempt without a descriptor, thousands a second.
+        Without a free descriptor, asyncio would log every attempt, thousands per second.
         """
         try:
-            taken, address = super().accept()
+            accepted, address = super().accept()
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._turn_away()
+            self._refuse_next()
             raise ConnectionAbortedError from error
         network = network_of(str(address[0]))
         if self._by_address[network] >= self._per_address_max:
-            self._reset(taken, "address")
+            self._reset(accepted, "address")
         if self._by_address.total() >= self._connections_max:
-            self._reset(taken, "connections")
+            self._reset(accepted, "connections")
         self._by_address[network] += 1
-        return _AcceptedSocket(taken, lambda: self._ended(network)), address
+        return _AcceptedSocket(accepted, lambda: self._on_close(network)), address
 
     def close(self) -> None:
-        """Close the reserve with it."""
+        """Close the listener and its reserve descriptor."""
         self._reserve.close()
         super().close()
 
-    def _turn_away(self) -> None:
-        """Close the next connection, taken with the descriptor in reserve.
+    def _refuse_next(self) -> None:
+        """Accept the next connection with the reserve descriptor, and close it.
 
-        Where another thread was faster, a pause keeps the loop from asking all the time.
+        If another thread took the descriptor, a pause keeps the event loop from spinning.
         """
         self._reserve.close()
         try:
@@ -111,86 +111,86 @@ class LimitedListener(socket.socket):
         with suppress(OSError):
             self._reserve = socket.socket()
 
-    def _reset(self, taken: socket.socket, reason: str) -> None:
+    def _reset(self, connection: socket.socket, reason: str) -> None:
         self.refused(reason)
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        taken.close()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        connection.close()
         raise ConnectionAbortedError
 
-    def _ended(self, network: str) -> None:
+    def _on_close(self, network: str) -> None:
         self._by_address[network] -= 1
         if not self._by_address[network]:
             del self._by_address[network]
 
 
 class _AcceptedSocket(socket.socket):
-    """A connection that tells when its descriptor is free again."""
+    """A connection that calls back when its descriptor is closed."""
 
-    def __init__(self, taken: socket.socket, ended: Callable[[], None]) -> None:
-        super().__init__(taken.family, taken.type, taken.proto, fileno=taken.detach())
-        self._ended: Callable[[], None] | None = ended
+    def __init__(self, accepted: socket.socket, on_close: Callable[[], None]) -> None:
+        super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+        self._on_close: Callable[[], None] | None = on_close
 
     def close(self) -> None:
         super().close()
-        if self._ended is not None:
-            self._ended()
-            self._ended = None
+        if self._on_close is not None:
+            self._on_close()
+            self._on_close = None
 
 
 class LimitedConnection(H11Protocol):
-    """A connection as uvicorn handles it, with an end to its patience."""
+    """A uvicorn connection with a time limit and a limit of buffered head bytes."""
 
     def __init__(
         self,
-        gate: LimitedListener,
+        listener: LimitedListener,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
     ) -> None:
-        """With what `H11Protocol` takes."""
+        """Take the listener, and the arguments of `H11Protocol`."""
         super().__init__(config, server_state, app_state)
         self.conn = _Http(h11.SERVER, HEAD_BYTES_MAX)
-        self._gate = gate
+        self._listener = listener
         self.left_s = WAIT_S
         self._head_bytes = 0
 
     def tick(self) -> None:
-        """Called once a second: close the connection whose client keeps us waiting for too long."""
+        """Close the connection if its client takes too long; called once per second."""
         if self._waits_for_client():
             self.left_s -= 1
             if self.left_s < 0:
                 self._end("slow")
 
     def data_received(self, data: bytes) -> None:
-        """Count what is held of a head, and give time for what comes of a body."""
+        """Count the buffered bytes of a head; extend the time limit for bytes of a body."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._hold(self._head_bytes + len(data))
             return
         self._hold(0)
-        if not self._is_answered():  # what comes after the answer is thrown away
+        if not self._is_answered():  # bytes after the response are discarded
             self.left_s = min(WAIT_S, self.left_s + len(data) / BODY_BYTES_PER_S)
 
     def on_response_complete(self) -> None:
-        """Begin to wait for the next request."""
+        """Restart the time limit, for the next request."""
         self.left_s = WAIT_S
         super().on_response_complete()
-        if self.conn.their_state is h11.IDLE:  # a head that came along with the last request
+        if self.conn.their_state is h11.IDLE:  # a head that arrived with the last request
             self._hold(len(self.conn.trailing_data[0]))
 
     def resume_writing(self) -> None:
-        """Give time for the rest of a response."""
+        """Restart the time limit, for the rest of the response."""
         self.left_s = WAIT_S
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hold no head any more."""
+        """Release the buffered bytes of the head."""
         self._hold(0)
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Count what is no request; uvicorn's line in the log is below the level of its logger."""
-        self._gate.refused("malformed")
+        """Count a malformed request; the level of uvicorn's logger suppresses its log line."""
+        self._listener.refused("malformed")
         super().send_400_response(msg)
 
     def _is_answered(self) -> bool:
@@ -204,27 +204,27 @@ class LimitedConnection(H11Protocol):
 
     def _hold(self, size: int) -> None:
         before, now = (max(0, each - _SMALL_HEAD_BYTES) for each in (self._head_bytes, size))
-        self._gate.large_heads_bytes += now - before
+        self._listener.large_heads_bytes += now - before
         self._head_bytes = size
-        if now > before and self._gate.large_heads_bytes > _HEADS_BYTES_MAX:
+        if now > before and self._listener.large_heads_bytes > _HEADS_BYTES_MAX:
             self._end("heads")
 
     def _end(self, reason: str) -> None:
         if not self.transport.is_closing():
-            self._gate.refused(reason)
+            self._listener.refused(reason)
             self.transport.abort()
 
 
 class _Http(h11.Connection):
-    """HTTP/1.1, with heads that are no longer than they may be, and targets of either form."""
+    """HTTP/1.1 with a limit on complete heads, and with targets in absolute form."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """The next one, refused where it is a head that is too long."""
+        """Return the next event. Raise RemoteProtocolError for a head that is too long."""
         event = super().next_event()
         if not isinstance(event, h11.Request):
             return event
         fields = sum(len(name) + len(value) + len(": \r\n") for name, value in event.headers)
-        if len(event.target) + fields > HEAD_BYTES_MAX:  # h11 looks at heads that are not whole
+        if len(event.target) + fields > HEAD_BYTES_MAX:  # h11 limits only incomplete heads
             raise h11.RemoteProtocolError("The head is too long.", error_status_hint=431)
         if event.target.startswith(b"/"):
             return event
@@ -232,7 +232,7 @@ class _Http(h11.Connection):
 
 
 def _in_origin_form(request: h11.Request) -> h11.Request:
-    """Host and path of an absolute-form target; the Host that came is ignored (RFC 9112, 3.2.2)."""
+    """Convert an absolute-form target; its host replaces the Host header (RFC 9112, 3.2.2)."""
     try:
         url = urlsplit(request.target.decode("ascii"))
     except ValueError:

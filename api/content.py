@@ -1,6 +1,6 @@
-"""Content negotiation: JSON and lines of JSON (NDJSON) at one path.
+"""Content negotiation: JSON and NDJSON (lines of JSON) at one path.
 
-The route for lines stands before the one for JSON, and matches only a request that names that media
+The NDJSON route is registered before the JSON route and matches only requests that name its media
 type. JSON that only Python accepts is refused.
 """
 
@@ -17,23 +17,23 @@ from service.queries.errors import NotPossible
 
 NDJSON: Final = "application/x-ndjson"
 LINE_BYTES_MAX: Final = 256 * 1024
-"""An id of 64 KiB takes twice as much in hex."""
+"""An id of 64 KiB takes 128 KiB in hex."""
 _DEPTH_MAX: Final = 20
 
 
 class NdjsonAnswerRoute(APIRoute):
-    """A route for who accepts lines."""
+    """A route for clients that accept NDJSON."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as any route does, if the header says so."""
+        """Match like any route, if the header names NDJSON."""
         return _if_named("accept", scope, super().matches(scope))
 
 
 class NdjsonRequestRoute(APIRoute):
-    """A route for who sends lines."""
+    """A route for clients that send NDJSON."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as any route does, if the header says so."""
+        """Match like any route, if the header names NDJSON."""
         return _if_named("content-type", scope, super().matches(scope))
 
 
@@ -42,16 +42,19 @@ def _if_named(header: str, scope: Scope, match: tuple[Match, Scope]) -> tuple[Ma
 
 
 def lines_of(rows: list[dict[str, Any]]) -> bytes:
-    """Rows as lines."""
+    """Return rows as NDJSON."""
     return b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
 
 
 async def read_lines(stream: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-    """Lines that are not empty, each with its number from 1 on; never more than one is kept."""
+    """Yield the non-empty lines with their numbers, from 1; at most one line is buffered.
+
+    Raise NotPossible if a line is longer than `LINE_BYTES_MAX`.
+    """
     rest, number = b"", 0
     async for chunk in stream:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
+        *complete, rest = (rest + chunk).split(b"\n")
+        for line in complete:
             number += 1
             if line.strip():
                 yield number, line
@@ -62,14 +65,14 @@ async def read_lines(stream: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, b
 
 
 def well_formed(value: object) -> object:
-    """What JSON and UTF-8 can hold; ValueError for what only a lenient parser takes for JSON."""
+    """Return the value if strict JSON in UTF-8 can represent it; raise ValueError otherwise."""
     _check_depth(value, _DEPTH_MAX)
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("half of a character (\\ud800 to \\udfff alone) is no text") from None
+        raise ValueError("an unpaired surrogate (\\ud800 to \\udfff) is not text") from None
     except ValueError:
-        raise ValueError("NaN, Infinity and numbers beyond 1.8e308 are no JSON") from None
+        raise ValueError("NaN, Infinity and numbers beyond 1.8e308 are not JSON") from None
     return value
 
 
@@ -77,5 +80,5 @@ def _check_depth(value: object, left: int) -> None:
     inner = value.values() if isinstance(value, dict) else value
     for each in inner if isinstance(inner, Iterable) and not isinstance(inner, str) else ():
         if not left:
-            raise ValueError(f"lists and objects stand within each other {_DEPTH_MAX} deep at most")
+            raise ValueError(f"lists and objects are nested more than {_DEPTH_MAX} levels deep")
         _check_depth(each, left - 1)

@@ -1,7 +1,7 @@
-"""Examples of every operation in the OpenAPI document: a request and its answer.
+"""Examples of every operation in the OpenAPI document: a request and its response.
 
-They stand in `examples.json` under the id of the operation; a test sends each and compares the
-answer.
+They are kept in `examples.json` under the operation id; a test sends each request and compares the
+response.
 """
 
 import json
@@ -15,7 +15,7 @@ FILE: Final = Path(__file__).with_name("examples.json")
 
 
 class OperationExample(TypedDict):
-    """One request and its answer; a body that is not JSON is a text."""
+    """One request and its response; a body that is not JSON is a string."""
 
     request: str
     """The method, and the path with its query."""
@@ -26,18 +26,18 @@ class OperationExample(TypedDict):
 
 
 def examples() -> dict[str, OperationExample]:
-    """Read the examples, by the name of the operation."""
+    """Read the examples, by operation id."""
     found: dict[str, OperationExample] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
 
 def add_example(path: str, operation: dict[str, Any], example: OperationExample) -> None:
-    """Put what is asked beside the parameters and the body, and the answer beside its status."""
-    asked, _, query = example["request"].partition(" ")[2].partition("?")
-    told = {"path": _parts(path, asked), "query": dict(parse_qsl(query))}
-    told["header"] = example.get("headers", {})
+    """Add an example to the parameters, the request body and the response of an operation."""
+    sent_path, _, query = example["request"].partition(" ")[2].partition("?")
+    values = {"path": _parts(path, sent_path), "query": dict(parse_qsl(query))}
+    values["header"] = example.get("headers", {})
     for parameter in operation.get("parameters", ()):
-        if (value := told[parameter["in"]].get(parameter["name"])) is not None:
+        if (value := values[parameter["in"]].get(parameter["name"])) is not None:
             parameter["example"] = _typed(value, parameter["schema"])
     if "body" in example:
         operation["requestBody"]["content"]["application/json"]["example"] = example["body"]

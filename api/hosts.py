@@ -1,9 +1,9 @@
-"""Allowed hosts: the names that a request may use for this service.
+"""Allowed hosts: the host names under which a request may address this service.
 
-A page in a browser can make a name of its own resolve to the address of this service, a forwarded
-port included, and then talk to it as to its own server (DNS rebinding). Such a request has that
-name in Host and the page's in Origin. So a service without authentication answers only to
-configured names and to addresses, which no page can rebind.
+A web page can make its own domain resolve to the address of this service, a forwarded port
+included, and then send requests to it as to its own server (DNS rebinding). Such a request has that
+domain in Host and in Origin. So a service without authentication accepts only configured names and
+IP addresses, which no page can rebind.
 """
 
 from ipaddress import ip_address
@@ -14,11 +14,11 @@ from service.config.model import ApiSettings
 from service.urls import is_loopback
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_USUAL_PORTS: Final = frozenset({80, 443})
+_DEFAULT_PORTS: Final = frozenset({80, 443})
 
 
 def allowed_hosts(api: ApiSettings) -> frozenset[str] | None:
-    """Return the names to answer to, in lower case, beside addresses; None is any name."""
+    """Return the accepted names in lower case, in addition to IP addresses; None accepts any."""
     if api.asks_who and not api.allowed_hosts and not is_loopback(api.host):
         return None
     named = (api.host, urlsplit(api.advertised_url).hostname or "", *api.allowed_hosts)
@@ -26,7 +26,7 @@ def allowed_hosts(api: ApiSettings) -> frozenset[str] | None:
 
 
 def is_allowed(name: str | None, names: frozenset[str]) -> bool:
-    """Whether a request may call the service by a name: one of these, or an address."""
+    """Return whether a host is an IP address or one of these names."""
     if name is None:
         return False
     try:
@@ -44,7 +44,7 @@ def host_name(header: str) -> str | None:
 
 
 def origin_name(header: str) -> str | None:
-    """Return the host name in an Origin header; None for `null` and for what is malformed."""
+    """Return the host name in an Origin header; None for `null` or a malformed header."""
     try:
         return urlsplit(header).hostname
     except ValueError:
@@ -54,13 +54,13 @@ def origin_name(header: str) -> str | None:
 def authority(host: str) -> tuple[str, int | None] | None:
     """Return name and port of a Host header; None if malformed.
 
-    The usual ports count as none: a proxy that ends TLS leaves the name and changes the port.
+    Ports 80 and 443 count as none: a proxy that terminates TLS keeps the name and changes the port.
     """
     return _authority(f"//{host}")
 
 
 def origin_authority(origin: str) -> tuple[str, int | None] | None:
-    """Return name and port of an Origin header; None for `null` and for what is malformed."""
+    """Return name and port of an Origin header; None for `null` or a malformed header."""
     return _authority(origin)
 
 
@@ -70,4 +70,4 @@ def _authority(url: str) -> tuple[str, int | None] | None:
         name, port = parts.hostname, parts.port
     except ValueError:
         return None
-    return None if name is None else (name, None if port in _USUAL_PORTS else port)
+    return None if name is None else (name, None if port in _DEFAULT_PORTS else port)

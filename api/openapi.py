@@ -1,7 +1,7 @@
-"""OpenAPI document: the description, adjusted to what the API really answers.
+"""OpenAPI document: FastAPI's document, corrected to the responses of this API.
 
 FastAPI describes its own default errors; errors of this API are problems. A resource declares its
-own errors; `default` stands for those of any request.
+specific errors; `default` describes those that any request can cause.
 """
 
 from typing import Any, Final
@@ -16,9 +16,9 @@ from api.principal import EXTRA, FREE, AccessRules
 Responses = dict[int | str, dict[str, Any]]
 
 DESCRIPTION: Final = """\
-What Ringfence does and remembers. Every error is a problem (RFC 9457) of type
-`application/problem+json`. Every response carries `X-Request-Id`: yours, or one made here.
-Times are RFC 3339 in UTC; numbers carry their unit in their name.
+Observe and control Ringfence. Every error is a problem (RFC 9457) of type
+`application/problem+json`. Every response has the header `X-Request-Id`: the one of the request, or
+a generated one. Times are RFC 3339 in UTC; the names of numbers contain their unit.
 """
 _SCHEMAS: Final = "#/components/schemas/{model}"
 _ANY_ERROR: Final = (
@@ -38,7 +38,7 @@ _ANY_ERROR: Final = (
 
 
 def errors(*kinds: problems.ProblemKind) -> Responses:
-    """Describe the errors of a resource, and those that any request can meet."""
+    """Describe the errors of a resource, and those that any request can cause."""
     described: Responses = {kind.status: _described(kind) for kind in (problems.INVALID, *kinds)}
     described["default"] = {
         "description": "; ".join(f"{kind.status}: {kind.title}" for kind in _ANY_ERROR) + ".",
@@ -51,48 +51,50 @@ def _header(description: str) -> dict[str, Any]:
     return {"description": description, "schema": {"type": "string"}}
 
 
-_REQUEST_ID: Final = {"X-Request-Id": _header("Of the request: yours, or one made here.")}
-_REPLAYED: Final = {REPLAYED: _header("`true` where the reply to the same key is sent again.")}
-ETAG: Final = {"ETag": _header("Of the document, as If-Match takes it.")}
-LOCATION: Final = {"Location": _header("The path of what was made.")}
+_REQUEST_ID: Final = {"X-Request-Id": _header("Id of the request: as it was sent, or generated.")}
+_REPLAYED: Final = {
+    REPLAYED: _header("`true` if an earlier request with the same key got this response.")
+}
+ETAG: Final = {"ETag": _header("ETag of the document, for If-Match.")}
+LOCATION: Final = {"Location": _header("Path of the created resource.")}
 
 
 def tagged(*kinds: problems.ProblemKind) -> Responses:
-    """Describe the answers of a resource with an ETag; see `conditional.py`."""
+    """Describe the responses of a resource with an ETag (`conditional.py` sends 304 and 412)."""
     return {
         **errors(*kinds, problems.STALE),
         200: {"headers": ETAG},
-        304: {"description": "You have it already.", "headers": ETAG},
+        304: {"description": "The document has not changed.", "headers": ETAG},
     }
 
 
-def made(model: type) -> Responses:
-    """Describe what a PUT answers that has made something."""
-    return {201: {"model": model, "description": "Made.", "headers": {**ETAG, **LOCATION}}}
+def created(model: type) -> Responses:
+    """Describe the response of a PUT that created a resource."""
+    return {201: {"model": model, "description": "Created.", "headers": {**ETAG, **LOCATION}}}
 
 
 TAGS: Final = [
     {"name": name, "description": description}
     for name, description in {
-        "health": "Whether it lives, is ready, and what it counts.",
-        "service": "What runs, which partitions it owns, and who has changed what.",
-        "addresses": "What is remembered of an address, its ids, and how large it has to be.",
-        "publishers": "How far publishers have come, and their sessions.",
-        "routes": "Which topics are read, and where their records go.",
-        "address settings": "How duplicates are recognised, by pattern of address.",
-        "settings": "All that is set over REST, and its history.",
-        "dead letters": "What was not accepted and why, and how it is sent again.",
+        "health": "Liveness, readiness and metrics.",
+        "service": "Versions, status, partitions, workers, instances and the audit log.",
+        "addresses": "Addresses, their remembered ids, and the cache size that they need.",
+        "publishers": "Publishers, their sequence numbers and their sessions.",
+        "routes": "Input topics, and where their records go.",
+        "address settings": "How duplicates are recognised, by address pattern.",
+        "settings": "All settings made over REST, and their history.",
+        "dead letters": "Records that were not accepted, and redrives of them.",
     }.items()
 ]
 
 
 class DocumentedApp(FastAPI):
-    """An application whose OpenAPI document holds the schema of a problem, and who may do what."""
+    """An application whose OpenAPI document has the problem schema and the role per operation."""
 
     rules: AccessRules
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document; FastAPI makes it once and keeps it."""
+        """Return the document; it is built once and cached."""
         if self.openapi_schema:
             return self.openapi_schema
         document = super().openapi()
@@ -102,17 +104,17 @@ class DocumentedApp(FastAPI):
         known = examples()
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                self._tell_rules(path, method.upper(), operation)
+                self._document_operation(path, method.upper(), operation)
                 if operation["operationId"] in known:
                     add_example(path, operation, known[operation["operationId"]])
-                for status, leads_to in _LINKS.get(operation["operationId"], {}).items():
+                for status, targets in _LINKS.get(operation["operationId"], {}).items():
                     operation["responses"][status]["links"] = {
                         name: {"operationId": name, "parameters": parameters}
-                        for name, parameters in leads_to.items()
+                        for name, parameters in targets.items()
                     }
         return document
 
-    def _tell_rules(self, path: str, method: str, operation: dict[str, Any]) -> None:
+    def _document_operation(self, path: str, method: str, operation: dict[str, Any]) -> None:
         role = self.rules.role(path, method, operation)
         operation[EXTRA] = role
         if role != FREE:
@@ -121,10 +123,10 @@ class DocumentedApp(FastAPI):
         if method == "POST" and HEADER not in named:
             operation["parameters"] = [*operation.get("parameters", ()), _KEY]
         for status, response in operation["responses"].items():
-            told = response.setdefault("headers", {})
-            told.update(_REQUEST_ID)
+            headers = response.setdefault("headers", {})
+            headers.update(_REQUEST_ID)
             if method == "POST" and status.startswith("2"):
-                told.update(_REPLAYED)
+                headers.update(_REPLAYED)
         if "304" in operation["responses"]:
             operation["parameters"] = [*operation.get("parameters", ()), *_CONDITIONS]
 
@@ -133,25 +135,29 @@ _PROBLEM: Final = {
     problems.MEDIA_TYPE: {"schema": {"$ref": _SCHEMAS.format(model="Problem")}},
 }
 _SCHEMES: Final = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A token, or a JWT."}
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of the tokens file, or a JWT.",
+    }
 }
 _KEY: Final = {
     "name": HEADER,
     "in": "header",
-    "description": "A name for this change: sent again under it, it is not made again.",
+    "description": "A unique key of this change: a repeated request with it is not executed again.",
     "schema": {"type": "string", "minLength": 1, "maxLength": KEY_CHARS_MAX},
 }
 _CONDITIONS: Final = [
     {
         "name": "If-None-Match",
         "in": "header",
-        "description": "The ETag of what you have: 304 where it is that still.",
+        "description": "The ETag of a cached document: 304 if it is still current.",
         "schema": {"type": "string"},
     },
     {
         "name": "If-Match",
         "in": "header",
-        "description": "The ETag of what you want: 412 where it is another by now.",
+        "description": "The ETag of the expected document: 412 if it has changed.",
         "schema": {"type": "string"},
     },
 ]
@@ -188,7 +194,7 @@ _LINKS: Final[dict[str, dict[str, dict[str, dict[str, str]]]]] = {
     "begin": {"202": {"redrive": _ID, "cancel": _ID}},
     "all_redrives": {"200": {"redrive": {"id": _first("redrives", "id")}}},
 }
-"""Of an operation and a status, the operations that its answer leads to, and their parameters."""
+"""By operation and status: the operations that the response links to, and their parameters."""
 _RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}},
 }

@@ -1,8 +1,8 @@
-"""Parameters: addresses and ids as a request writes them.
+"""Parameters: the notation of addresses, ids and page tokens in requests.
 
-An id is bytes. Text stands for its UTF-8, `hex:` and `base64:` for any bytes; so a text id that
-begins with one of these prefixes has to be written in hex. The inverse is `headers.id_text`. In a
-path they are percent-encoded, and decoded here, after the path was matched.
+An id is bytes. It is written as text (UTF-8), or as `hex:` or `base64:` for any bytes; so a text id
+that begins with one of these prefixes must be written in hex. `headers.id_text` is the inverse.
+In a path, parameters are percent-encoded; they are decoded here, after the path was matched.
 """
 
 import base64
@@ -25,16 +25,16 @@ _BASE64: Final = "base64:"
 
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
-_ID_NOTE: Final = "As text, or any bytes as `hex:` or `base64:` (either alphabet)."
+_ID_NOTE: Final = "The id as text, or any bytes as `hex:` or `base64:` (standard or URL-safe)."
 
 
 def parse_id(text: object) -> bytes:
-    """Return the bytes of an id in REST notation; ValueError for what is none, text or not."""
+    """Return the bytes of an id in REST notation. Raise ValueError if malformed or too long."""
     if not isinstance(text, str):
-        raise ValueError("an id is text; any bytes are written as hex: or base64:")  # noqa: TRY004 - pydantic's
+        raise ValueError("an id is a string; write other bytes as hex: or base64:")  # noqa: TRY004 - for pydantic
     identifier = _id_bytes(text)
     if len(identifier) > ID_BYTES_MAX:
-        sentence = f"an id has at most {ID_BYTES_MAX} bytes, this one {len(identifier)}"
+        sentence = f"an id has at most {ID_BYTES_MAX} bytes, this one has {len(identifier)}"
         raise ValueError(sentence)
     return identifier
 
@@ -44,13 +44,15 @@ def _id_bytes(text: str) -> bytes:
         try:
             return binascii.unhexlify(text.removeprefix(_HEX))
         except ValueError:
-            raise ValueError("after hex: stand pairs of hexadecimal digits") from None
+            raise ValueError("hex: must be followed by pairs of hexadecimal digits") from None
     if text.startswith(_BASE64):
         digits = text.removeprefix(_BASE64).translate(_URL_SAFE).rstrip("=")
         try:
             return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
         except ValueError:
-            raise ValueError("after base64: stand letters, digits, + / or - _, and =") from None
+            raise ValueError(
+                "base64: must be followed by letters, digits, +/ or -_, and ="
+            ) from None
     return text.encode()
 
 
@@ -71,7 +73,7 @@ def _not_empty(address: str) -> str:
 def _publisher_in_path(text: str) -> str:
     name = unquote(text, errors="strict")
     if not name or len(name.encode()) > PUBLISHER_BYTES_MAX:
-        raise ValueError(f"a name has 1 to {PUBLISHER_BYTES_MAX} bytes as UTF-8")
+        raise ValueError(f"a name has 1 to {PUBLISHER_BYTES_MAX} bytes in UTF-8")
     return name
 
 
@@ -81,13 +83,11 @@ AddressInPath = Annotated[
     AfterValidator(unquote),
 ]
 
-AddressInQuery = Annotated[
-    str, Query(description="The address, of any characters."), AfterValidator(_not_empty)
-]
+AddressInQuery = Annotated[str, Query(description="The address."), AfterValidator(_not_empty)]
 
 OneAddressInQuery = Annotated[
     str | None,
-    Query(description="The address, of any characters; without it, all are listed."),
+    Query(description="The address; if omitted, all are listed."),
     AfterValidator(lambda address: None if address is None else _not_empty(address)),
 ]
 
@@ -109,12 +109,10 @@ PatternInPath = Annotated[
     AfterValidator(unquote),
 ]
 
-PatternInQuery = Annotated[
-    str, Query(description="The pattern, of any characters."), AfterValidator(_not_empty)
-]
+PatternInQuery = Annotated[str, Query(description="The pattern."), AfterValidator(_not_empty)]
 
 OnePatternInQuery = Annotated[
-    str | None, Query(description="A pattern; without it, all are listed.")
+    str | None, Query(description="A pattern; if omitted, all are listed.")
 ]
 
 IdInPath = Annotated[
@@ -125,23 +123,23 @@ IdInPath = Annotated[
 
 IdInQuery = Annotated[
     bytes,
-    Query(description=_ID_NOTE + " Empty is the empty id."),
+    Query(description=_ID_NOTE + " An empty value is the empty id."),
     PlainValidator(parse_id, json_schema_input_type=str),
 ]
 
 OneIdInQuery = Annotated[
     bytes | None,
-    Query(description=_ID_NOTE + " Empty is the empty id; without it, all are listed."),
+    Query(description=_ID_NOTE + " An empty value is the empty id; if omitted, all are listed."),
     PlainValidator(_one_id, json_schema_input_type=str | None),
 ]
 
 
 class AddressingMode(NamedTuple):
-    """How a request names a resource: in the path, or by query, whatever a proxy makes of paths."""
+    """How a request names a resource: in the path, or in the query for proxies that alter paths."""
 
     name: str
-    step: str
-    """What stands for it in the path."""
+    segment: str
+    """The part of the path template that names the resource."""
     read: Callable[..., Awaitable[str]]
 
 
@@ -165,51 +163,51 @@ async def _pattern_by_query(name: PatternInQuery) -> str:
     return name
 
 
-ADDRESS_WAYS: Final = (
+ADDRESS_MODES: Final = (
     AddressingMode("path", "/{address}", _address_by_path),
     AddressingMode("query", "", _address_by_query),
 )
 
-ID_WAYS: Final = (
+ID_MODES: Final = (
     AddressingMode("path", "/addresses/{address}/ids", _address_by_path),
     AddressingMode("query", "/ids", _address_of_ids),
 )
-"""Of the ids of an address; there, `name` is that of an id."""
+"""For the ids of an address, where the query parameter `name` names an id."""
 
-PATTERN_WAYS: Final = (
+PATTERN_MODES: Final = (
     AddressingMode("path", "/{pattern}", _pattern_by_path),
     AddressingMode("query", "", _pattern_by_query),
 )
 
-PageSize = Annotated[int, Query(ge=1, le=1_000, description="How many at most.")]
+PageSize = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
 
 PageToken = Annotated[
-    str, Query(max_length=20_000, description="`next_page_token` of the page before.")
+    str, Query(max_length=20_000, description="`next_page_token` of the previous page.")
 ]
 
-_NOT_GIVEN: Final = "The page token is none that a page has given."
+_NOT_A_PAGE: Final = "The page token is not one that a page returned."
 
 
-def token_of(place: object) -> str:
-    """A place in a list, which JSON can hold, as a token."""
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
+def token_of(position: object) -> str:
+    """Return a page token for a position in a list; the position is a JSON value."""
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
 
 
-def place_of(token: str) -> object:
-    """The place of a token, None of an empty one; NotPossible for one that no page has given."""
+def position_of(token: str) -> object:
+    """Return the position in a page token; None for an empty token. Raise NotPossible."""
     if not token:
         return None
     try:
-        told: object = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        well_formed(told)
+        position: object = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        well_formed(position)
     except (ValueError, RecursionError, binascii.Error):
-        raise NotPossible(_NOT_GIVEN) from None
-    return told
+        raise NotPossible(_NOT_A_PAGE) from None
+    return position
 
 
 def name_of(token: str) -> str | None:
-    """The same, of a list in the order of names."""
-    place = place_of(token)
-    if place is not None and not isinstance(place, str):
-        raise NotPossible(_NOT_GIVEN)
-    return place
+    """Return the name in a page token of a list sorted by name. Raise NotPossible."""
+    name = position_of(token)
+    if name is not None and not isinstance(name, str):
+        raise NotPossible(_NOT_A_PAGE)
+    return name

@@ -1,6 +1,7 @@
-"""Ports: everything that the API sees of the service, given to it when it is created.
+"""Ports: the interfaces through which the API reaches the service, passed in at creation.
 
-The API has no state of its own: it reads the board, asks the inbox, and counts its requests.
+The API has no state of its own: it reads the status board, sends queries to the inbox, and counts
+its requests.
 """
 
 from collections.abc import Callable
@@ -32,97 +33,100 @@ from service.queries.status import ServiceInfo, ServiceStatus, WorkerStatus
 
 
 class DeadLetterPort(Protocol):
-    """Reads the dead-letter topics of the group; `Busy` where too many read already."""
+    """Reads the dead-letter topics of the group; raises `Busy` when too many reads are running."""
 
     def page(
-        self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
+        self, criteria: DeadLetterFilter, cursor: object | None, limit: int, *, newest: bool
     ) -> DeadLetterPage:
-        """Dead letters from a place on."""
+        """Return up to `limit` dead letters that match, starting at a cursor."""
         ...
 
-    def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
-        """The dead letter at a place, if there is one."""
+    def one(self, position: DeadLetterPosition) -> DeadLetterView | None:
+        """Return the dead letter at a position, or None."""
         ...
 
-    def count(self, wanted: DeadLetterFilter, place: object | None) -> DeadLetterCounts:
-        """Count from a place on, as far as one request goes."""
+    def count(self, criteria: DeadLetterFilter, cursor: object | None) -> DeadLetterCounts:
+        """Count the dead letters that match from a cursor on, within the limit of one request."""
         ...
 
 
 class RedrivePort(Protocol):
-    """Orders redrives, and tells of them."""
+    """Starts, lists and cancels redrives."""
 
     def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:
-        """Begin one; under a key of its actor that is known, it is the one that was begun then."""
+        """Start a redrive; for a known idempotency key of its actor, return the earlier redrive."""
         ...
 
     def preview(self, order: RedriveRequest) -> RedriveEstimate:
-        """What it would be about; nothing is begun."""
+        """Estimate what a redrive would affect, without starting it."""
         ...
 
     def all(self) -> tuple[RedriveView, ...]:
-        """The newest first."""
+        """Return all known redrives, newest first."""
         ...
 
     def get(self, name: str) -> RedriveView | None:
-        """The one of that id."""
+        """Return the redrive with this id, or None."""
         ...
 
     def cancel(self, name: str) -> RedriveView | None:
-        """End one; of one that has ended nothing changes."""
+        """Cancel a running redrive; one that has ended does not change. None if it is unknown."""
         ...
 
 
 def may_read_payload(request: Request) -> bool:
-    """Whether who asks may see keys, values and headers."""
+    """Return whether the client may see keys, values and headers (role `payload:read`)."""
     return principal_of(request).may(PAYLOAD_READ)
 
 
 class StatusPort(Protocol):
-    """Where the latest status stands, of one loop or of all that the instance has."""
+    """The latest status of one loop, or of all loops of the instance."""
 
     def read(self) -> ServiceStatus:
-        """Return it."""
+        """Return the latest status."""
         ...
 
     def has_run(self) -> bool:
-        """Tell whether the group was ever joined, by every loop."""
+        """Return whether every loop has joined the group since it started."""
         ...
 
     def heartbeat_age_ms(self) -> int:
-        """Return the time since the last sign of life, of the loop that is silent longest."""
+        """Return the age of the oldest heartbeat among the loops."""
         ...
 
 
 class MetricsPort(Protocol):
-    """Counts the requests, and tells of everything."""
+    """Counts requests, and exports all metrics."""
 
     def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
-        """Count and time a request that was answered."""
+        """Count a completed request, and observe its duration."""
         ...
 
     def http_auth_failure(self, reason: str) -> None:
-        """Count a request that was refused for who makes it."""
+        """Count a request that failed authentication or authorization."""
         ...
 
     def http_connection_refused(self, reason: str) -> None:
-        """Count a connection that was closed on its client."""
+        """Count a connection that the server closed because of a limit."""
         ...
 
     async def scrape(self, *, addresses: bool = True) -> bytes:
-        """Return all metrics in Prometheus' text format; without `addresses` all of them as one."""
+        """Return all metrics in Prometheus' text format.
+
+        Without `addresses`, all addresses are merged under one label value.
+        """
         ...
 
 
 class SessionPort(Protocol):
-    """Opens and ends sessions of publishers; both block."""
+    """Opens and ends publisher sessions. Both calls block."""
 
     def open(self, publisher: str, user: str) -> SessionRecord:
-        """Give a name to a user; NameInUse, or Unavailable."""
+        """Open a session for a user. Raise NameInUse or Unavailable."""
         ...
 
     def end(self, publisher: str, user: str) -> None:
-        """Give a name back; NameInUse, or Unavailable."""
+        """End the session of a user. Raise NameInUse or Unavailable."""
         ...
 
 
@@ -130,64 +134,64 @@ class GroupPort(Protocol):
     """All instances of the group."""
 
     async def instance_statuses(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
-        """Tell how each of them does."""
+        """Return the status of every instance, waiting at most `timeout_s` for each."""
         ...
 
 
 class PeerPort(Protocol):
-    """Answers other instances."""
+    """Answers queries of other instances."""
 
     key: PeerKey | None
-    """What peers sign by; None where they do not."""
+    """The shared key that signs peer requests; None if they are not signed."""
 
-    async def reply(self, question: PeerQuery, *, may_change: bool) -> bytes:
-        """Answer a question; what changes something is refused to who may not."""
+    async def reply(self, query: PeerQuery, *, may_change: bool) -> bytes:
+        """Answer a query; one that changes something is refused unless `may_change`."""
         ...
 
 
 class AuditPort(Protocol):
-    """Where records of changes are written and read."""
+    """The audit log: writes and reads records of changes."""
 
     def write(self, record: AuditRecord) -> None:
-        """Write one, under its id; blocks. Unavailable where it is not certain to stay."""
+        """Write a record under its id; blocks. Raise Unavailable unless it is durable."""
         ...
 
     def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
-        """Records below an id, the newest first."""
+        """Return up to `size` records with ids below `before`, newest first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """The service as the API sees it."""
+    """Everything that the API knows of the service."""
 
     info: Callable[[], ServiceInfo]
     board: StatusPort
     inbox: QueryService
     metrics: MetricsPort
     allowed_hosts: frozenset[str] | None
-    """Host names a request may name beside addresses; None allows all. See `api.hosts`."""
+    """Host names accepted in addition to IP addresses; None accepts any. Built by `api.hosts`."""
     heartbeat_max_ms: int
-    """A loop that is silent for longer is not alive."""
+    """`/livez` fails when a heartbeat is older than this."""
     ask_timeout_s: float
-    """How long a request waits for the loop's answer."""
+    """How long a request waits for the answer of the loops."""
     registry: SessionPort | None = None
-    """None where no publishers are known."""
+    """None if the program has no publisher sessions."""
     access: Authenticator | None = None
-    """Who is let in; None lets anybody do anything."""
+    """Authenticates requests; None permits everything to everyone."""
     audit: AuditPort | None = None
-    """Where changes are recorded; None where nothing can be changed."""
+    """The audit log; None if nothing can be changed."""
     body_bytes_max: int = 16 * 1024 * 1024
     settings: SettingsEditor | None = None
-    """None where nothing is set over REST."""
+    """None if settings cannot be changed over REST."""
     workers: Callable[[], tuple[WorkerStatus, ...]] = tuple
-    """The processes of the instance."""
+    """Returns the worker processes of the instance."""
     letters: DeadLetterPort | None = None
-    """None where nothing is rejected."""
+    """None if the program writes no dead letters."""
     redrives: RedrivePort | None = None
     fleet: GroupPort | None = None
-    """None where there is one instance only."""
+    """None if there is only one instance."""
     peer_server: PeerPort | None = None
-    """None where no other instance asks."""
+    """None if no other instance sends queries."""
     roll_timeout_s: float = 2.0
-    """How long an instance may take to tell how it does."""
+    """How long an instance may take to report its status."""

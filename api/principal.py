@@ -1,4 +1,4 @@
-"""Principals and roles: who makes a request, and which role each operation needs.
+"""Principals and roles: who sends a request, and which role each operation needs.
 
 A route names its role as `x-role` in its `openapi_extra`: a level, `payload:read`, or `none` for
 anyone. By default GET needs `viewer`, and an operation that may make a change `operator`. Pages of
@@ -27,25 +27,25 @@ _METRICS: Final = "/metrics"
 _OPEN: Final = frozenset(
     {"/livez", "/readyz", "/startupz", LOGIN_PAGE, "/console/assets/{version}/{name}"}
 )
-"""Probes bear no token, and who logs in has none yet."""
-_TELLING: Final = frozenset({"/readyz", _METRICS})
-"""What anybody may ask, and tells more to somebody who is known."""
+"""Probes carry no token, and the login page is needed before there is one."""
+_MORE_WITH_ROLE: Final = frozenset({"/readyz", _METRICS})
+"""Public paths whose responses contain more for an authenticated client."""
 _PRINCIPAL: Final = "ringfence.principal"
 
 How = Literal["nobody", "off", "token", "oidc"]
 
 
 class Principal(NamedTuple):
-    """Who asks."""
+    """The authenticated sender of a request."""
 
     name: str
     roles: frozenset[str]
     how: How
     by_cookie: bool = False
-    """A browser sends it along, whoever made the page that asks."""
+    """A browser attaches the cookie to requests of any page, so the origin must be checked."""
 
     def may(self, role: str) -> bool:
-        """Whether a role, or a higher one, is among those held."""
+        """Return whether the principal has this role or a higher level."""
         if role == FREE or role in self.roles:
             return True
         return role in LEVELS and any(
@@ -55,67 +55,67 @@ class Principal(NamedTuple):
 
 NOBODY: Final = Principal(ANONYMOUS, frozenset(), "nobody")
 ANYBODY: Final = Principal(ANONYMOUS, frozenset(ROLES), "off")
-"""Who asks where nobody is asked who he is."""
+"""The principal of every request when authentication is off."""
 
 
 def principal_of(request: Request) -> Principal:
-    """Who asks, and with which roles."""
+    """Return the principal of a request."""
     return principal_in(request.scope)
 
 
 def principal_in(scope: Scope) -> Principal:
-    """Who asks, by the scope of the request."""
+    """Return the principal of a request, given its scope."""
     found = scope.get(_PRINCIPAL, NOBODY)
     assert isinstance(found, Principal)
     return found
 
 
 def set_principal(scope: Scope, principal: Principal) -> None:
-    """Name who asks, once it is known."""
+    """Store the authenticated principal in the scope."""
     scope[_PRINCIPAL] = principal
 
 
 class AccessRule(NamedTuple):
-    """What an operation needs."""
+    """The access rule of an operation."""
 
     role: str
     path: str | None
-    """The template of the route; None where there is no such route."""
+    """Path template of the route; None if no route matches."""
     route: RouteContext | None = None
-    """The one that answers."""
+    """The route that handles the request."""
 
     @property
-    def tells_more(self) -> bool:
-        """Whether it tells more to who may read than to who need not say who he is."""
-        return self.role == FREE and self.path in _TELLING
+    def varies_by_role(self) -> bool:
+        """Whether a public response contains more for an authenticated client."""
+        return self.role == FREE and self.path in _MORE_WITH_ROLE
 
     @property
     def is_write(self) -> bool:
-        """Whether it may change something: a POST that readers may send only asks."""
+        """Whether it may change something; a POST that a viewer may send is only a query."""
         return self.in_api and self.role not in {FREE, LEVELS[0], PAYLOAD_READ}
 
     @property
     def in_api(self) -> bool:
-        """Whether it is for programs."""
+        """Whether it belongs to the REST API, not to the console or the probes."""
         return self.path is not None and self.path.startswith(_API)
 
 
 class AccessRules:
-    """The roles that all routes of an application need."""
+    """The access rules of all routes of an application."""
 
     def __init__(self, routes: Sequence[BaseRoute], *, protect_metrics: bool) -> None:
-        self._listed = routes
+        self._routes = routes
         self._protect_metrics = protect_metrics
 
     @cached_property
     def routes(self) -> tuple[RouteContext, ...]:
-        """In the order in which the router asks them; all are there at the first request."""
-        return tuple(iter_route_contexts(self._listed))
+        """All routes in the order of matching; complete by the first request."""
+        return tuple(iter_route_contexts(self._routes))
 
     def of(self, scope: Scope) -> AccessRule:
-        """The rule of a request: that of the route that will answer it.
+        """Return the rule of the route that will handle a request.
 
-        What no route answers has no secret, but whoever asks has to be somebody.
+        A path without a route reveals nothing, but still requires an authenticated client.
         """
         for route in self.routes:
             if route.original_route.matches(scope)[0] is Match.FULL:
@@ -124,11 +124,11 @@ class AccessRules:
         return AccessRule(LEVELS[0], None)
 
     def role(self, path: str, method: str, extra: Mapping[str, Any]) -> str:
-        """Which role an operation needs."""
+        """Return the role that an operation needs."""
         if path in _OPEN or (path == _METRICS and not self._protect_metrics):
             return FREE
         named = extra.get(EXTRA)
         if named is None:
             return LEVELS[0] if method in SAFE or not path.startswith(_API) else LEVELS[1]
-        assert named in {*ROLES, FREE}, f"{path} names a role that there is not: {named}"
+        assert named in {*ROLES, FREE}, f"{path} requires an unknown role: {named}"
         return str(named)

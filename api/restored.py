@@ -5,13 +5,13 @@ from service.queries.status import ServiceStatus
 
 
 def require_restored(status: ServiceStatus) -> None:
-    """Refuse to answer from a state that is not whole: `not known` would be a guess."""
+    """Raise NotRestored while state is incomplete: "not known" might be wrong."""
     if status.phase in {"starting", "stopping"}:
         sentence = f"The service is {status.phase} and owns no partition now; see /readyz."
         raise NotRestored(sentence, retry_after_s=2)
     behind = sum(each.phase != "running" for each in status.partitions)
     if behind:
         sentence = (
-            f"Not restored: {behind} of {len(status.partitions)} partitions owned; see /readyz."
+            f"Not restored: {behind} of {len(status.partitions)} owned partitions; see /readyz."
         )
         raise NotRestored(sentence, retry_after_s=2)

@@ -1,6 +1,7 @@
-"""Schemas of answers. Their names are a contract: extend, never rename.
+"""Response schemas shared by several resources.
 
-Each is made from a value of the loop; times become RFC 3339 in UTC.
+Model and field names are a contract: they may be added, never renamed. Each model is built from a
+value of the service; times become RFC 3339 in UTC.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +21,17 @@ from state.model import IMPORTED
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
-"""A producer may have told any time, the greatest number among them."""
+"""Upper bound of times: a producer may write any timestamp, up to the largest integer."""
 
 
 class Document(BaseModel):
-    """A document of the API."""
+    """Base class of the response documents."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class Given(Document):
-    """A document that a client sends; what it does not know is refused."""
+    """Base class of the request documents; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, from_attributes=True, extra="forbid")
 
@@ -41,43 +42,55 @@ class Given(Document):
 
 
 class Info(Document):
-    """What runs here."""
+    """Versions and names of the running service."""
 
-    version: str = Field(description="Of Ringfence.")
+    version: str = Field(description="Version of Ringfence.")
     python: str = Field(description="Version of Python.")
     libraries: dict[str, str] = Field(description="Versions of the Kafka client and the store.")
-    cluster_id: str | None = Field(description="Null until the broker was reached.")
+    cluster_id: str | None = Field(
+        description="Cluster id; null until the broker has been reached."
+    )
     instance: str = Field(description="The name of the instance.")
     group_id: str = Field(description="The consumer group of the service.")
-    config_revision: int = Field(description="Of the newest settings that are wholly applied.")
+    config_revision: int = Field(
+        description="Revision of the newest settings that are fully applied."
+    )
 
 
 class Status(Document):
-    """The service now, and its counts since it started."""
+    """The current state of the service, and its counters since it started."""
 
-    phase: status.ServicePhase = Field(description="What it does now.")
-    waiting_for: str | None = Field(description="For what, where, and what to do.")
+    phase: status.ServicePhase = Field(description="Current phase of the service.")
+    waiting_for: str | None = Field(
+        description="What the service waits for, and what to do; null unless it waits."
+    )
     instance: str = Field(description="The name of the instance.")
     group_id: str = Field(description="The consumer group of the service.")
     started_at: datetime = Field(description="When it started.")
-    partitions_assigned: int = Field(description="How many partitions this instance owns.")
-    partitions_restoring: int = Field(description="How many of its partitions are being restored.")
+    partitions_assigned: int = Field(description="Number of partitions that this instance owns.")
+    partitions_restoring: int = Field(
+        description="Number of owned partitions that are being restored."
+    )
     records_consumed: int = Field(description="Records read from inputs.")
     records_accepted: int = Field(description="Records written to outputs.")
-    duplicates: int = Field(description="Records that were duplicates.")
+    duplicates: int = Field(description="Records recognised as duplicates.")
     dead_letters: int = Field(description="Records written to dead-letter topics.")
     transactions_committed: int = Field(description="Transactions that were committed.")
     transactions_aborted: int = Field(description="Transactions that were aborted.")
     last_commit_at: datetime | None = Field(
         description="When the last transaction was committed; null before the first."
     )
-    heartbeat_age_ms: int = Field(description="How long ago the loop gave a sign of life, in ms.")
-    config_revision: int = Field(description="Of the newest settings that are wholly applied.")
-    config_fault: str | None = Field(description="Why newer settings do not hold here.")
+    heartbeat_age_ms: int = Field(description="Age of the last heartbeat of the loop, in ms.")
+    config_revision: int = Field(
+        description="Revision of the newest settings that are fully applied."
+    )
+    config_fault: str | None = Field(
+        description="Why this instance cannot apply newer settings; null if it can."
+    )
 
     @classmethod
     def of(cls, board: StatusPort) -> Self:
-        """Describe what is on the board."""
+        """Build the document from the status board."""
         now = board.read()
         return cls(
             phase=now.phase,
@@ -103,106 +116,125 @@ class Status(Document):
 class Partition(Document):
     """An input partition that an instance owns."""
 
-    instance: str = Field(description="The one that owns it.")
+    instance: str = Field(description="The instance that owns it.")
     topic: str = Field(description="The topic.")
     partition: int = Field(description="The number of the partition.")
-    phase: status.PartitionPhase = Field(description="What it does now.")
+    phase: status.PartitionPhase = Field(description="Current phase of the partition.")
     committed_offset: int | None = Field(
-        description="Up to where records are decided; null before the first."
+        description="Offset up to which records are committed; null before the first commit."
     )
-    next_offset: int | None = Field(
-        description="The next offset to be read; null while it is not known."
-    )
+    next_offset: int | None = Field(description="Next offset to read; null while unknown.")
     end_offset: int | None = Field(description="The high watermark.")
     lag_records: int | None = Field(
-        description="Records between the next offset and the end; null while it is not known."
+        description="Records between the next offset and the end; null while unknown."
     )
-    lag_ms: int | None = Field(description="For how long the next record may have waited, at most.")
+    lag_ms: int | None = Field(
+        description="Upper bound of the time that the next record has waited, in ms."
+    )
     changelog_next_offset: int | None = Field(
-        description="The next offset of the changelog; null while it is not known."
+        description="Next offset of the changelog; null while unknown."
     )
-    restored_records: int = Field(description="Changelog records replayed at this takeover.")
+    restored_records: int = Field(
+        description="Changelog records replayed since the partition was assigned."
+    )
     restore_remaining_records: int | None = Field(
-        description="Changelog records still to be replayed; null while it is not known."
+        description="Changelog records still to be replayed; null while unknown."
     )
-    addresses: int = Field(description="How many addresses it remembers something of.")
-    groups_open: int = Field(description="Transaction groups that wait for records.")
-    paused: bool = Field(description="Its route is paused: it is ours, restored, and not read.")
+    addresses: int = Field(description="Number of addresses that it holds state of.")
+    groups_open: int = Field(description="Transaction groups that wait for more records.")
+    paused: bool = Field(
+        description="Its route is paused: the partition is owned and restored, but not read."
+    )
 
     @classmethod
     def of(cls, instance: str, partition: status.PartitionStatus) -> Self:
-        """Describe a partition."""
+        """Build the document from the status of a partition."""
         return cls.model_validate({**partition._asdict(), "instance": instance})
 
 
 class Partitions(Document):
-    """The partitions of all instances, or of the one that answers."""
+    """The partitions of all instances, or of the responding instance."""
 
-    instance: str = Field(description="The one that answers.")
-    partitions: tuple[Partition, ...] = Field(description="By topic and number.")
-    complete: bool = Field(description="True when these are all partitions that there are.")
+    instance: str = Field(description="The instance that responds.")
+    partitions: tuple[Partition, ...] = Field(description="Sorted by topic and number.")
+    complete: bool = Field(description="True if these are all partitions of the group.")
 
 
 class Worker(Document):
-    """A process of this instance."""
+    """A worker process of this instance."""
 
-    pid: int | None = Field(description="Null while it is being replaced.")
-    worker: int = Field(description="The number of the process.")
-    hop: str = Field(description="What it reads: the inputs, or what was re-keyed by address.")
-    phase: status.WorkerPhase = Field(description="What it does now.")
-    since: datetime = Field(description="Its start; its end while it is being replaced.")
-    restarts: int = Field(description="How often it was replaced since the instance started.")
+    pid: int | None = Field(description="Process id; null while the process is being replaced.")
+    worker: int = Field(description="The number of the worker.")
+    hop: str = Field(
+        description="What it reads: the inputs, or the topics that are repartitioned by address."
+    )
+    phase: status.WorkerPhase = Field(description="Current phase of the worker.")
+    since: datetime = Field(
+        description="When the process started; while it is being replaced, when it ended."
+    )
+    restarts: int = Field(
+        description="Number of times that it was replaced since the instance started."
+    )
     last_exit_code: int | None = Field(
-        description="Of the process before; minus the signal where one ended it."
+        description="Exit code of the previous process; negative: the signal that ended it."
     )
-    heartbeat_age_ms: int = Field(description="How long ago the loop gave a sign of life, in ms.")
-    partitions_owned: int = Field(description="How many partitions it owns.")
+    heartbeat_age_ms: int = Field(description="Age of the last heartbeat of the loop, in ms.")
+    partitions_owned: int = Field(description="Number of partitions that it owns.")
     memory_bytes: int | None = Field(
-        description="Resident memory, in bytes; null where the system does not tell."
+        description="Resident memory, in bytes; null if the system does not report it."
     )
-    partitions_restoring: int = Field(description="How many of its partitions are being restored.")
-    restored_records: int = Field(description="Changelog records replayed for those.")
-    restore_remaining_records: int | None = Field(description="Null while it is not known.")
+    partitions_restoring: int = Field(
+        description="Number of owned partitions that are being restored."
+    )
+    restored_records: int = Field(
+        description="Changelog records replayed for the partitions being restored."
+    )
+    restore_remaining_records: int | None = Field(
+        description="Changelog records still to be replayed; null while unknown."
+    )
 
 
 class Workers(Document):
-    """The processes of this instance."""
+    """The worker processes of this instance."""
 
     instance: str = Field(description="The name of the instance.")
-    workers: tuple[Worker, ...] = Field(description="By number.")
-    complete: bool = Field(default=True, description="Always: they are of the one that answers.")
+    workers: tuple[Worker, ...] = Field(description="Sorted by number.")
+    complete: bool = Field(
+        default=True, description="Always true: the responding instance knows all of its workers."
+    )
 
 
 class Setting(Document):
-    """An address setting in force."""
+    """The effective value of an address setting."""
 
-    value: str | int | bool = Field(description="The value in force.")
-    pattern: str = Field(description="The pattern of the address settings it came from.")
+    value: str | int | bool = Field(description="The effective value.")
+    pattern: str = Field(description="The pattern that sets it, or `default`.")
 
 
 class Ring(Document):
-    """What one deciding partition remembers of an address."""
+    """The state that one deciding partition holds of an address."""
 
-    topic: str = Field(description="The topic that is decided.")
+    topic: str = Field(description="The topic whose records are decided.")
     partition: int = Field(description="The number of the partition.")
     ids_held: int | None = Field(
-        description="Or publishers. Null where only loading it into memory would tell."
+        description="Number of ids held (or of publishers); null if unknown until it is loaded."
     )
-    capacity: int = Field(description="How many ids it can hold.")
-    bytes: int = Field(description="Of memory; 0 where it is not in memory.")
+    capacity: int = Field(description="Number of ids that it can hold.")
+    bytes: int = Field(description="Memory used, in bytes; 0 if it is not loaded.")
     oldest_time: datetime | None = Field(
-        description="Time of the oldest id held; null without one."
+        description="Time of the oldest id held; null if none is held."
     )
     newest_time: datetime | None = Field(
-        description="Time of the newest id held; null without one."
+        description="Time of the newest id held; null if none is held."
     )
     horizon_ms: int | None = Field(
-        description="Null until the ring has evicted once; of a window, while it is not full."
+        description="How far back it remembers, in ms; null until a ring has evicted an id, and "
+        "while a window is not full."
     )
 
     @classmethod
     def of(cls, ring: MemoryStatus) -> Self:
-        """Describe a ring."""
+        """Build the document from the state of one partition."""
         return cls(
             topic=ring.topic,
             partition=ring.partition,
@@ -216,7 +248,7 @@ class Ring(Document):
 
 
 class Held(NamedTuple):
-    """What the partitions hold of an address together."""
+    """The state of an address, aggregated over its partitions."""
 
     ids_held: int | None
     capacity: int
@@ -228,7 +260,7 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, rings: Sequence[MemoryStatus]) -> Self:
-        """The sums; of times and of what may be short, the worst."""
+        """Add up counts; of fill, horizon and times, take the extreme over the partitions."""
         held = [ring.ids_held for ring in rings]
         known = [ids for ids in held if ids is not None]
         fills = [r.ids_held / r.capacity for r in rings if r.ids_held is not None and r.capacity]
@@ -247,29 +279,38 @@ class Held(NamedTuple):
 
 
 class Address(Document):
-    """An address: its effective settings, and what this instance remembers of it."""
+    """An address: its effective settings, and the state that is held of it."""
 
     address: str = Field(description="The address.")
-    strategy: str = Field(description="How duplicates are recognised: `ring`, `window` and so on.")
-    settings: dict[str, Setting] = Field(description="By which it decides.")
-    ids_held: int | None = Field(description="Null where only loading it into memory would tell.")
-    capacity: int = Field(description="Of all partitions that hold something of it.")
-    fill: float | None = Field(description="From 0 to 1, of the fullest partition.")
-    bytes: int = Field(description="Of memory.")
+    strategy: str = Field(
+        description="The strategy that recognises duplicates, such as `ring` or `window`."
+    )
+    settings: dict[str, Setting] = Field(description="The effective settings, by name.")
+    ids_held: int | None = Field(
+        description="Number of ids held; null if unknown until they are loaded."
+    )
+    capacity: int = Field(description="Number of ids that all of its partitions can hold.")
+    fill: float | None = Field(
+        description="Fill of the fullest partition, 0 to 1; null if unknown."
+    )
+    bytes: int = Field(description="Memory used, in bytes.")
     horizon_ms: int | None = Field(
-        description="How far back it remembers, where it remembers least; null until it forgot."
+        description="How far back the partition with the shortest history remembers, in ms; null "
+        "until an id was evicted."
     )
-    accepted: int = Field(description="Records since the time of `counted_since`.")
-    duplicates: int = Field(description="Duplicates since the time of `counted_since`.")
+    accepted: int = Field(description="Records accepted since `counted_since`.")
+    duplicates: int = Field(description="Duplicates since `counted_since`.")
     counted_since: datetime | None = Field(
-        description="Since when records are counted; null before the first."
+        description="When counting began; null before the first record."
     )
-    partitions: tuple[Ring, ...] = Field(description="What each deciding partition holds.")
-    complete: bool = Field(description="True when no ring of it belongs to another instance.")
+    partitions: tuple[Ring, ...] = Field(
+        description="The state that each deciding partition holds."
+    )
+    complete: bool = Field(description="True if no other instance holds state of the address.")
 
     @classmethod
     def of(cls, answer: AddressAnswer) -> Self:
-        """Describe an address."""
+        """Build the document from the answer of the loops."""
         held = Held.of(answer.partitions)
         return cls(
             address=answer.address,
@@ -293,13 +334,15 @@ class Sighting(Document):
 
     topic: str = Field(description="The topic.")
     partition: int = Field(description="The number of the partition.")
-    offset: int | None = Field(description="Null where the id was imported without one.")
+    offset: int | None = Field(description="The offset; null if the id was imported without one.")
     time: datetime = Field(description="When it was accepted.")
-    slots_to_eviction: int = Field(description="Ids to come before this one is forgotten.")
+    slots_to_eviction: int = Field(
+        description="Number of further ids after which this one is evicted."
+    )
 
     @classmethod
     def of(cls, seen: ids.IdLocation) -> Self:
-        """Describe it."""
+        """Build the document from a remembered id."""
         return cls(
             topic=seen.topic,
             partition=seen.partition,
@@ -313,17 +356,19 @@ class Identifier(Document):
     """Whether an id is remembered at an address, and since which message."""
 
     address: str = Field(description="The address.")
-    id: str = Field(description="Text, or `hex:` where the id is not printable text.")
+    id: str = Field(description="The id as text, or as `hex:` if it is not printable text.")
     known: bool = Field(description="Whether the id is remembered.")
     sightings: tuple[Sighting, ...] = Field(
-        description="The accepted messages; a message with the id is a duplicate of the first."
+        description="The accepted messages with this id; a further one is a duplicate of the first."
     )
-    settings: dict[str, Setting] = Field(description="By which a message with the id is judged.")
-    complete: bool = Field(description="False: another instance may know the id.")
+    settings: dict[str, Setting] = Field(
+        description="The effective settings of the address, by name."
+    )
+    complete: bool = Field(description="If false, another instance may know the id.")
 
     @classmethod
     def of(cls, query: IdQuery, answer: IdAnswer) -> Self:
-        """Describe an id."""
+        """Build the document from the answer to a query."""
         return cls(
             address=query.address,
             id=id_text(query.identifier),
@@ -335,25 +380,25 @@ class Identifier(Document):
 
 
 def settings_shown(settings: Mapping[str, EffectiveSetting]) -> dict[str, Setting]:
-    """Address settings by their names."""
+    """Return address settings as documents, sorted by name."""
     return {key: Setting.model_validate(each) for key, each in sorted(settings.items())}
 
 
 def offset_of(offset: int) -> int | None:
-    """An offset; None where an id was imported without one."""
+    """Return the offset; None for an id that was imported without one."""
     return None if offset == IMPORTED else offset
 
 
 def ms_of(time: datetime) -> int:
-    """Milliseconds since the epoch, which is the earliest."""
+    """Return milliseconds since the epoch; 0 for earlier times."""
     return max(0, (time - _EPOCH) // timedelta(milliseconds=1))
 
 
 def time_of(time_ms: int) -> datetime:
-    """The time of milliseconds since the epoch."""
+    """Return the UTC time of milliseconds since the epoch."""
     return _EPOCH + timedelta(milliseconds=min(time_ms, _LATEST_MS))
 
 
 def maybe_time(time_ms: int | None) -> datetime | None:
-    """The same, where there is one."""
+    """Return the UTC time of milliseconds since the epoch; None for None."""
     return None if time_ms is None else time_of(time_ms)

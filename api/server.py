@@ -1,8 +1,8 @@
-"""API server: runs the API on a thread of its own beside the loop.
+"""API server: runs the API on its own thread.
 
-The socket is bound before the thread starts, so that a port in use is reported at once, and port 0
-is resolved. The thread is a daemon: a request that hangs never keeps the process alive. Where
-processors are busy, the thread yields to the loops.
+The socket is bound before the thread starts, so that a port in use is reported at once and port 0
+is resolved. The thread is a daemon: a hanging request never keeps the process alive. Its niceness
+lets the loops run first on busy processors.
 """
 
 import asyncio
@@ -35,75 +35,75 @@ STOP_MAX_S: Final = 5.0
 
 _HANDSHAKE_MAX_S: Final = 10.0
 
-_GOODBYE_MAX_S: Final = 2.0
-"""How long a client may take to answer the end of TLS."""
+_TLS_CLOSE_MAX_S: Final = 2.0
+"""How long a client may take to acknowledge the end of TLS."""
 
 _BACKLOG: Final = 128
 
 _NICENESS: Final = 5
-"""Against a loop it has a quarter of a processor that both want, and all of one that is idle."""
+"""Competing with a loop, the thread gets a quarter of a processor; on an idle one, all of it."""
 
 
 class BindError(Exception):
-    """The API cannot listen where it is configured to."""
+    """The API cannot listen on its configured address."""
 
     exit_code: Final = 2
 
 
 class ServerHandle:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, server: uvicorn.Server, thread: threading.Thread, url: str) -> None:
         self._server = server
         self._thread = thread
-        self._ends: list[Callable[[], None]] = []
+        self._on_stop: list[Callable[[], None]] = []
         self.url = url
 
-    def then(self, end: Callable[[], None]) -> None:
-        """Have something end after the last request."""
-        self._ends.append(end)
+    def then(self, callback: Callable[[], None]) -> None:
+        """Add a callback to run after the server has stopped."""
+        self._on_stop.append(callback)
 
     def stop(self) -> None:
-        """Finish the requests at hand, within a limit, and end the thread."""
+        """Finish the current requests within a time limit, and end the thread."""
         self._server.should_exit = True
         self._thread.join(STOP_MAX_S)
-        for end in self._ends:
-            end()
+        for callback in self._on_stop:
+            callback()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, behind a gate."""
+    """A uvicorn server that accepts connections from a limited listener."""
 
     def __init__(
-        self, config: uvicorn.Config, gate: LimitedListener, tls: ssl.SSLContext | None
+        self, config: uvicorn.Config, listener: LimitedListener, tls: ssl.SSLContext | None
     ) -> None:
         super().__init__(config)
-        self._gate = gate
+        self._listener = listener
         self._tls = tls
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin with no socket of uvicorn's, then listen at the gate."""
+        """Start uvicorn without a socket, then listen with the limited listener."""
         await super().startup(sockets=sockets or [])
         options = dict[str, Any]()
         if self._tls is not None:
             options = {
                 "ssl": self._tls,
                 "ssl_handshake_timeout": _HANDSHAKE_MAX_S,
-                "ssl_shutdown_timeout": _GOODBYE_MAX_S,
+                "ssl_shutdown_timeout": _TLS_CLOSE_MAX_S,
             }
 
         def connection() -> LimitedConnection:
             return LimitedConnection(
-                self._gate, self.config, self.server_state, self.lifespan.state
+                self._listener, self.config, self.server_state, self.lifespan.state
             )
 
-        listening = await asyncio.get_running_loop().create_server(
-            connection, sock=self._gate, backlog=_BACKLOG, **options
+        server = await asyncio.get_running_loop().create_server(
+            connection, sock=self._listener, backlog=_BACKLOG, **options
         )
-        self.servers.append(listening)
+        self.servers.append(server)
 
     async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second; once a second look at who keeps us waiting."""
+        """Apply the time limits of connections once per second; called ten times per second."""
         if counter % 10 == 0:
             for connection in tuple(self.server_state.connections):
                 assert isinstance(connection, LimitedConnection)
@@ -122,17 +122,17 @@ def serve_in_thread(
     refused: Callable[[str], None] = lambda _reason: None,
     niceness: int = _NICENESS,
 ) -> ServerHandle:
-    """Serve the API and return once it answers; raise `BindError` where it cannot listen.
+    """Serve the API and return once it accepts requests. Raise `BindError` if it cannot listen.
 
-    `key` of [api] says the port. `refused` counts a connection that was not let in, or was closed
-    on its client, by the reason. `niceness` is that of the thread and of those that it starts, on
-    Linux; elsewhere it is that of a whole process.
+    `key` is the key of [api] that sets the port, for the message of the error. `refused` counts a
+    connection that was refused or closed because of a limit, by reason. `niceness` applies to the
+    thread and the threads that it starts, on Linux only: elsewhere it belongs to the process.
     """
-    gate = LimitedListener(_listen(host, port, key), limits, refused)
+    listener = LimitedListener(_listen(host, port, key), limits, refused)
     scheme = "http" if tls is None else "https"
     name = f"[{host}]" if ":" in host else host
-    url = f"{scheme}://{name}:{gate.getsockname()[1]}"
-    server = _Server(_config(app), gate, tls)
+    url = f"{scheme}://{name}:{listener.getsockname()[1]}"
+    server = _Server(_config(app), listener, tls)
 
     def run() -> None:
         if sys.platform == "linux":
@@ -157,8 +157,8 @@ def _listen(host: str, port: int, key: str) -> socket.socket:
             f" set api.host and api.{key} to an address of this machine and a free port."
         )
         raise BindError(sentence) from error
-    # For every connection: asyncio sees to it only for sockets that were made for TCP by name, and
-    # a body that waits for the head's acknowledgement comes 40 ms late.
+    # Accepted connections inherit it. asyncio sets it only for sockets created with IPPROTO_TCP;
+    # without it, a body that waits for the acknowledgement of the head is 40 ms late.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -183,33 +183,35 @@ def _await_start(server: uvicorn.Server, thread: threading.Thread) -> None:
     deadline_s = time.monotonic() + START_MAX_S
     while not server.started:
         if not thread.is_alive() or time.monotonic() > deadline_s:
-            sentence = f"The API did not start within {START_MAX_S:g} s; the log has the reason."
+            sentence = (
+                f"The API did not start within {START_MAX_S:g} s; see the log for the reason."
+            )
             raise BindError(sentence)
         time.sleep(0.005)
 
 
-LOOK_S: Final = 10.0
+CHECK_EVERY_S: Final = 10.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class TlsCertificates:
-    """What the API speaks TLS with; new connections use what the files held last."""
+    """The TLS certificates of the API; new connections use the latest valid files."""
 
     def __init__(self, settings: ApiSettings) -> None:
-        """Raises OSError where the files do not serve."""
+        """Read the files. Raise OSError if they are unusable."""
         self._settings = settings
         self._seen = self._stamps()
         self.context = self._newest = tls_context(settings)
         self.context.sni_callback = self._use_newest
 
     def follow(self) -> None:
-        """Look at the files for as long as the process lives, on a thread of its own."""
+        """Watch the files on a daemon thread, until the process ends."""
         thread = threading.Thread(target=self._follow, name="ringfence-tls", daemon=True)
         thread.start()
 
-    def look(self) -> None:
-        """Take what the files hold now, if it is new and serves."""
+    def reload(self) -> None:
+        """Reload the files if they have changed; keep the old certificates if they are unusable."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
@@ -228,15 +230,15 @@ class TlsCertificates:
 
     def _follow(self) -> None:
         pause = threading.Event()
-        while not pause.wait(LOOK_S):
-            self.look()
+        while not pause.wait(CHECK_EVERY_S):
+            self.reload()
 
     def _stamps(self) -> tuple[tuple[int, int], ...]:
-        return tuple((told.st_mtime_ns, told.st_ino) for told in self._files())
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in self._file_stats())
 
-    def _files(self) -> Iterator[os.stat_result]:
-        told = self._settings
-        for path in (told.tls_cert_file, told.tls_key_file, told.tls_client_ca_file):
+    def _file_stats(self) -> Iterator[os.stat_result]:
+        settings = self._settings
+        for path in (settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file):
             if path:
                 yield Path(path).stat()
 
@@ -245,7 +247,7 @@ _PROBE_LIMITS: Final = ConnectionLimits(connections_max=64, per_address_max=16)
 
 
 def opened(api: ApiSettings) -> Authenticator:
-    """Who is let in; ExitError where a file is not what it was when the configuration was read."""
+    """Create the authenticator. Raise ExitError if a file changed after the validation."""
     try:
         return Authenticator(api)
     except (OSError, ValueError) as error:
@@ -255,10 +257,10 @@ def opened(api: ApiSettings) -> Authenticator:
 def listening(
     view: ServiceView, resources: Collection[ModuleType], api: ApiSettings
 ) -> ServerHandle:
-    """Serve resources as the configuration says; ExitError where it cannot listen.
+    """Serve resources as configured. Raise ExitError if the API cannot listen.
 
-    Probes and metrics have a thread and a plain port of their own as well, where one is set, so
-    that no load on the API holds them up.
+    If `probe_port` is set, probes and metrics are also served on that plain port by their own
+    thread, so that load on the API cannot delay them.
     """
     try:
         return _listening(view, resources, api)
@@ -299,4 +301,4 @@ def _listening(
 
 def _unreadable(error: Exception) -> str:
     reason = getattr(error, "strerror", None) or str(error)
-    return f"A file that [api] names cannot be used: {reason}; run `ringfence check`."
+    return f"A file named in [api] cannot be used: {reason}; run `ringfence check`."

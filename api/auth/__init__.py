@@ -1,1 +1,1 @@
-"""Authentication and authorization: who makes a request, and what that role may do."""
+"""Authentication and authorization: who sends a request, and what its roles permit."""

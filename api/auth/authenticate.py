@@ -27,17 +27,17 @@ _JWT_DOTS = 2
 
 
 class AcceptedToken(NamedTuple):
-    """A token that lets somebody in."""
+    """An accepted token: its identity, and its digest if it is of the tokens file."""
 
-    vouched: VerifiedIdentity
+    identity: VerifiedIdentity
     digest: str
 
 
 class Authenticator:
-    """Who is let in, by the settings of the API. A token of the issuer may wait for its keys."""
+    """Authenticates requests. A token of the issuer may wait until its keys are fetched."""
 
     def __init__(self, settings: ApiSettings, jwks: KeySet | None = None) -> None:
-        """The files were checked with the configuration; ValueError or OSError if they changed."""
+        """Read the files. Raise ValueError or OSError if they changed after the validation."""
         self.settings = settings
         self.attempts = FailedAttempts(time.monotonic)
         self._tokens = (
@@ -53,41 +53,41 @@ class Authenticator:
 
     @property
     def asks_who(self) -> bool:
-        """Whether a request has to say who makes it."""
+        """Whether requests must be authenticated."""
         return self.settings.asks_who
 
     async def principal(self, headers: Headers) -> Principal:
-        """Who makes a request with these headers. TokenRefused, or Unavailable."""
+        """Return the principal of a request. Raise TokenRefused or Unavailable."""
         if not self.asks_who:
             return ANYBODY
         token = bearer_of(headers)
         if token is not None:
-            return (await self.present(token)).vouched.principal
+            return (await self.verify(token)).identity.principal
         cookie = cookie_of(headers)
         if cookie is None:
             raise TokenRefused(MISSING)
         return self._by_cookie(cookie)
 
-    async def present(self, token: str) -> AcceptedToken:
-        """Who presents a token. TokenRefused, or Unavailable."""
+    async def verify(self, token: str) -> AcceptedToken:
+        """Verify a token. Raise TokenRefused or Unavailable."""
         found = None if self._tokens is None else self._tokens.value().find(token)
         if found is not None:
-            vouched = VerifiedIdentity(Principal(found.name, found.roles, "token"), _never())
-            return AcceptedToken(vouched, found.digest)
+            identity = VerifiedIdentity(Principal(found.name, found.roles, "token"), _never())
+            return AcceptedToken(identity, found.digest)
         if self._oidc is None or token.count(".") != _JWT_DOTS:
             raise TokenRefused(INVALID)
-        return AcceptedToken(await self._oidc.vouched(token), "")
+        return AcceptedToken(await self._oidc.verify(token), "")
 
     async def log_in(self, token: str) -> str:
-        """The cookie of who presents a token. TokenRefused, or Unavailable."""
-        (principal, until_s), digest = await self.present(token)
+        """Return a session cookie for a token. Raise TokenRefused or Unavailable."""
+        (principal, until_s), digest = await self.verify(token)
         until_s = min(until_s, int(time.time()) + self.settings.session_max_s)
         return self._cookies.write(
             SignIn(principal.name, tuple(sorted(principal.roles)), until_s, digest)
         )
 
     def log_out(self, headers: Headers) -> None:
-        """Have the cookie of a request let nobody in any more."""
+        """Revoke the session cookie of a request."""
         self._cookies.end(cookie_of(headers) or "", time.time())
 
     def _by_cookie(self, value: str) -> Principal:
@@ -104,7 +104,7 @@ class Authenticator:
 
 
 def bearer_of(headers: Headers) -> str | None:
-    """The token of `Authorization`; an empty one where it is of another scheme."""
+    """Return the bearer token; empty for another scheme, None without `Authorization`."""
     sent = headers.get("authorization")
     if sent is None:
         return None
@@ -113,7 +113,7 @@ def bearer_of(headers: Headers) -> str | None:
 
 
 def cookie_of(headers: Headers) -> str | None:
-    """Our cookie, if there is one; that of TLS comes first."""
+    """Return our session cookie, the secure one first; None if there is none."""
     pairs = [pair.strip().partition("=") for pair in headers.get("cookie", "").split(";")]
     sent = {name: value for name, _, value in reversed(pairs)}
     return sent.get(SECURE_NAME, sent.get(NAME))

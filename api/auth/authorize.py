@@ -1,7 +1,7 @@
-"""Authorization: checks the role of every request before anything of it is read or done.
+"""Authorization: checks the role of every request before its body is read.
 
-The answer is 401 without a known principal, 403 without the role, 429 after too many failed
-attempts, and 503 while the issuer does not answer. No handler makes such a decision.
+The response is 401 without a known principal, 403 without the role, 429 after too many failed
+attempts, and 503 while the issuer does not respond. No handler makes such a decision.
 """
 
 from typing import Final, Protocol
@@ -36,27 +36,27 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class RefusalCounts(Protocol):
-    """Where refusals are counted."""
+    """Counter of refused requests."""
 
     def http_auth_failure(self, reason: str) -> None:
-        """Count a request that was refused for who makes it."""
+        """Count a request that failed authentication or authorization."""
         ...
 
 
 class Authorizer:
-    """ASGI middleware between the envelope and the resources."""
+    """ASGI middleware between the request middleware and the resources."""
 
     def __init__(
         self, app: ASGIApp, rules: AccessRules, access: Authenticator | None, counts: RefusalCounts
     ) -> None:
-        """Without `access` anybody may do anything."""
+        """Without `access`, everything is permitted to everyone."""
         self._app = app
         self._rules = rules
         self._access = access
         self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -73,9 +73,9 @@ class Authorizer:
         headers, access = Headers(scope=scope), self._access
         if access is None or not access.asks_who:
             set_principal(scope, ANYBODY)
-            return self._foreign(scope, headers, ANYBODY)
+            return self._check_origin(scope, headers, ANYBODY)
         if rule.role == FREE:
-            if rule.tells_more:
+            if rule.varies_by_role:
                 await self._recognise(scope, headers, access)
             return None
         try:
@@ -89,10 +89,10 @@ class Authorizer:
         set_actor(scope, principal.name)
         if not principal.may(rule.role):
             return self._lacking(scope, principal, rule.role)
-        return self._foreign(scope, headers, principal)
+        return self._check_origin(scope, headers, principal)
 
     async def _recognise(self, scope: Scope, headers: Headers, access: Authenticator) -> None:
-        """Name who asks what anybody may ask; a probe is never refused for what it presents."""
+        """Authenticate a public request if possible; a bad token never fails a probe."""
         try:
             set_principal(scope, await access.principal(headers))
         except TokenRefused as refused:
@@ -102,7 +102,7 @@ class Authorizer:
             self._counts.http_auth_failure("keys-unavailable")
 
     def _unknown(self, scope: Scope, headers: Headers, reason: str) -> Response:
-        """Answer who is not known: a person is sent to log in, a program is told."""
+        """Refuse an unauthenticated request; a browser is redirected to the login page."""
         self._counts.http_auth_failure(reason)
         address = client_of(scope)
         if reason != MISSING and bearer_of(headers) is not None:
@@ -113,16 +113,16 @@ class Authorizer:
             _log.warning("http_auth_failed", reason=reason, source=address)
         if self._is_page(scope, headers):
             return RedirectResponse(f"{LOGIN_PAGE}?next={quote(str(scope['path']))}", 303)
-        detail = "Say who you are: `Authorization: Bearer TOKEN`."
+        detail = "Authenticate with the header `Authorization: Bearer TOKEN`."
         if reason != MISSING:
-            detail = f"What was presented lets nobody in ({reason}); present a token that holds."
+            detail = f"The credentials are not accepted ({reason}); send a valid token."
         challenge = CHALLENGE if reason == MISSING else f'{CHALLENGE}, error="invalid_token"'
         return problems.problem_response(
             problems.UNAUTHENTICATED, detail, scope, headers={"WWW-Authenticate": challenge}
         )
 
     def _is_page(self, scope: Scope, headers: Headers) -> bool:
-        """Whether a person looks at a page, in an application that has a page to log in."""
+        """Return whether a browser loads a page, in an application that has a login page."""
         if scope["method"] != "GET" or "text/html" not in headers.get("accept", ""):
             return False
         return self._rules.of({**scope, "path": LOGIN_PAGE}).path == LOGIN_PAGE
@@ -133,7 +133,7 @@ class Authorizer:
         has = ", ".join(sorted(principal.roles)) or "none"
         return problems.problem_response(
             problems.FORBIDDEN,
-            f"This needs the role {role}; you have {has}. Ask who administrates the service.",
+            f"This needs the role {role}; you have {has}. Ask the administrator of the service.",
             scope,
             extras=problems.ProblemExtras(missing_role=role),
             headers={
@@ -141,46 +141,51 @@ class Authorizer:
             },
         )
 
-    def _foreign(self, scope: Scope, headers: Headers, principal: Principal) -> Response | None:
-        """Refuse a change that a page of somebody else's has a browser ask for."""
+    def _check_origin(
+        self, scope: Scope, headers: Headers, principal: Principal
+    ) -> Response | None:
+        """Refuse a change that a page of another origin sends through a browser."""
         if scope["method"] in SAFE or not (principal.by_cookie or principal.how == "off"):
             return None
-        return foreign(scope, headers, must_tell=principal.by_cookie)
+        return cross_origin_refusal(scope, headers, requires_origin=principal.by_cookie)
 
 
 def rule_of(scope: Scope) -> AccessRule:
-    """What the guard has found that a request needs."""
+    """Return the access rule that the authorizer stored in the scope."""
     rule = scope[RULE]
     assert isinstance(rule, AccessRule)
     return rule
 
 
 def client_of(scope: Scope) -> str:
-    """Where a request comes from."""
+    """Return the address of the client; empty if unknown."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def too_many(access: Authenticator | None, address: str, scope: Scope) -> Response | None:
-    """Count a failure; answer where it is one too many."""
+    """Count a failed attempt; return a refusal if there were too many."""
     wait_s = None if access is None else access.attempts.failed(address)
     if wait_s is None:
         return None
-    detail = f"Too many requests from {address} were refused; wait {wait_s} s."
+    detail = f"Too many attempts to authenticate from {address} failed; wait {wait_s} s."
     wait = {"Retry-After": str(wait_s)}
     return problems.problem_response(problems.TOO_MANY_FAILURES, detail, scope, headers=wait)
 
 
-def foreign(scope: Scope, headers: Headers, *, must_tell: bool) -> Response | None:
-    """Refuse what a page of another origin than ours asks for.
+def cross_origin_refusal(
+    scope: Scope, headers: Headers, *, requires_origin: bool
+) -> Response | None:
+    """Refuse a request of a page of another origin.
 
-    Who bears a token is no browser that a page has misled; who bears a cookie may be one.
+    A foreign page can make a browser send its cookie, but never a bearer token. With
+    `requires_origin`, a request without the header is refused too.
     """
     origin = headers.get("origin")
-    if origin is None and not must_tell:
+    if origin is None and not requires_origin:
         return None
-    ours = authority(headers.get("host", ""))
-    if origin is not None and ours is not None and origin_authority(origin) == ours:
+    own = authority(headers.get("host", ""))
+    if origin is not None and own is not None and origin_authority(origin) == own:
         return None
-    detail = "A change that a browser asks for has to come from a page of this service."
+    detail = "A browser may send changes only from a page of this service."
     return problems.problem_response(problems.ORIGIN_REFUSED, detail, scope)

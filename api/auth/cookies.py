@@ -15,37 +15,37 @@ from typing import Final, NamedTuple
 
 NAME: Final = "ringfence_session"
 SECURE_NAME: Final = f"__Host-{NAME}"
-"""Over TLS; a browser takes it from this host alone, and never by another way."""
+"""Used over TLS: with the `__Host-` prefix, a browser accepts it from this host only."""
 ENDED_MAX: Final = 10_000
 _CHARS_MAX: Final = 4_096
 _CONTEXT: Final = b"ringfence session cookie 1"
 
 
 class SignIn(NamedTuple):
-    """Who has logged in."""
+    """The content of a session cookie."""
 
     name: str
     roles: tuple[str, ...]
     until_s: int
     digest: str
-    """Of the token of the tokens file; empty where an issuer vouched."""
+    """Digest of the token in the tokens file; empty for a token of the OIDC issuer."""
 
 
 class SessionCookies:
-    """Signs and reads cookies."""
+    """Signs and verifies session cookies."""
 
     def __init__(self, key: bytes) -> None:
         self._key = hashlib.sha256(_CONTEXT + key).digest()
         self._ended: dict[str, None] = {}
-        """Cookies that were signed out of here; of too many the oldest is forgotten."""
+        """Bodies of cookies that were signed out, oldest first; bounded by `ENDED_MAX`."""
 
     def write(self, login: SignIn) -> str:
-        """A cookie's value."""
+        """Return the value of a cookie."""
         body = json.dumps(login, separators=(",", ":")).encode()
         return f"{_text(body)}.{_text(self._signature(body))}"
 
     def read(self, value: str, now_s: float) -> SignIn | None:
-        """Who bears a cookie; None where it is not ours or over."""
+        """Return the content of a cookie; None if it is invalid, expired or signed out."""
         if len(value) > _CHARS_MAX:
             return None
         body_text, _, signature_text = value.partition(".")
@@ -61,7 +61,7 @@ class SessionCookies:
         return SignIn(name, tuple(roles), until_s, digest) if now_s < until_s else None
 
     def end(self, value: str, now_s: float) -> None:
-        """Have a cookie let nobody in any more, in this process."""
+        """Revoke a cookie, in this process."""
         if self.read(value, now_s) is not None:
             self._ended[value.partition(".")[0]] = None
             if len(self._ended) > ENDED_MAX:

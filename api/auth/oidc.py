@@ -1,4 +1,4 @@
-"""OIDC: the principal and the roles of a signed token (JWT) of an issuer.
+"""OIDC: the principal and roles that a signed token (JWT) of an issuer identifies.
 
 Nothing in a token is trusted before its signature is verified, except the algorithm, which has to
 be one that the configuration allows, and the id of the key. Symmetric algorithms and `none` cannot
@@ -50,19 +50,22 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class JwksError(Exception):
-    """The issuer did not tell its keys."""
+    """The keys of the issuer could not be fetched."""
 
 
 class FetchJson(Protocol):
-    """Gets a JSON object."""
+    """Fetches a JSON object over HTTP."""
 
     async def __call__(self, url: str) -> Mapping[str, Any]:
-        """Get it; JwksError where there is none."""
+        """Return the object. Raise JwksError on failure."""
         ...
 
 
 class KeySet:
-    """Asked on one event loop; only the thread that fetches replaces the keys."""
+    """The cached signing keys of the issuer (JWKS).
+
+    Used on one event loop; only the fetching thread replaces the keys.
+    """
 
     def __init__(
         self,
@@ -71,32 +74,32 @@ class KeySet:
         monotonic_s: Callable[[], float],
         fetch: FetchJson | None = None,
     ) -> None:
-        """Without `jwks_url` the issuer's discovery document tells it."""
+        """Without `jwks_url`, it is read from the discovery document of the issuer."""
         self._issuer = issuer
         self._url = jwks_url
         self._now_s = monotonic_s
-        self._fetch: FetchJson = fetch or fetched
+        self._fetch: FetchJson = fetch or fetch_json
         self._keys: dict[str | None, PyJWK] = {}
         self._fetched_s = float("-inf")
-        self._asked_s = float("-inf")
-        self._answer: Future[None] = Future()
-        self._answer.set_result(None)
+        self._requested_s = float("-inf")
+        self._fetching: Future[None] = Future()
+        self._fetching.set_result(None)
         self._waiting = 0
 
     async def key(self, kid: str | None) -> PyJWK | None:
-        """The key of that name; a token without one means the only key there is.
+        """Return the key with this id; a token without `kid` selects the only key.
 
-        None where the issuer has no such key; Unavailable where it does not tell, or where too
-        many wait for it already.
+        Return None if the issuer has no such key. Raise Unavailable if the keys cannot be fetched
+        or too many requests are already waiting for them.
         """
         known = self._known(kid)
         if known is not None and self._age_s() < FRESH_S:
             return known
-        if self._answer.done() and self._now_s() - self._asked_s >= PAUSE_S:
-            self._ask()
-        if not self._answer.done():
+        if self._fetching.done() and self._now_s() - self._requested_s >= PAUSE_S:
+            self._start_fetch()
+        if not self._fetching.done():
             if self._waiting < WAITING_MAX:
-                await self._answered()
+                await self._wait_for_fetch()
             elif known is None:
                 raise self._unavailable()
         if self._age_s() > STALE_S:
@@ -112,60 +115,60 @@ class KeySet:
     def _age_s(self) -> float:
         return self._now_s() - self._fetched_s
 
-    async def _answered(self) -> None:
+    async def _wait_for_fetch(self) -> None:
         self._waiting += 1
         try:
-            await asyncio.shield(asyncio.wrap_future(self._answer))
+            await asyncio.shield(asyncio.wrap_future(self._fetching))
         finally:
             self._waiting -= 1
 
-    def _ask(self) -> None:
-        self._asked_s = self._now_s()
-        answer: Future[None] = Future()
+    def _start_fetch(self) -> None:
+        self._requested_s = self._now_s()
+        done: Future[None] = Future()
 
         def run() -> None:
             try:
-                asyncio.run(self._take_keys(answer))
+                asyncio.run(self._fetch_keys(done))
             finally:
-                if not answer.done():
-                    answer.set_result(None)
+                if not done.done():
+                    done.set_result(None)
 
         threading.Thread(target=run, name="ringfence-jwks", daemon=True).start()
-        self._answer = answer
+        self._fetching = done
 
-    async def _take_keys(self, answer: Future[None]) -> None:
-        """The answer is told before the event loop ends, which may wait for a name server."""
+    async def _fetch_keys(self, done: Future[None]) -> None:
+        """Fetch the keys; complete `done` before the event loop ends, which may wait for DNS."""
         try:
             async with asyncio.timeout(FETCH_MAX_S):
                 keys = _keys_of(await self._fetch(await self._jwks_url()))
         except (JwksError, TimeoutError) as fault:
-            cause = str(fault) or f"no whole answer within {FETCH_MAX_S:g} s"
+            cause = str(fault) or f"no complete response within {FETCH_MAX_S:g} s"
             _log.warning("oidc_keys_unavailable", issuer=self._issuer, cause=cause)
         else:
             self._keys, self._fetched_s = keys, self._now_s()
-        answer.set_result(None)
+        done.set_result(None)
 
     async def _jwks_url(self) -> str:
         if not self._url:
-            told = await self._fetch(self._issuer.rstrip("/") + _DISCOVERY)
-            if told.get("issuer") != self._issuer:
-                raise JwksError("its discovery document is of another issuer")
-            self._url = str(told.get("jwks_uri", ""))
+            discovery = await self._fetch(self._issuer.rstrip("/") + _DISCOVERY)
+            if discovery.get("issuer") != self._issuer:
+                raise JwksError("its discovery document names another issuer")
+            self._url = str(discovery.get("jwks_uri", ""))
         return self._url
 
     def _unavailable(self) -> Unavailable:
         sentence = (
-            f"The keys of {self._issuer} cannot be fetched, so its tokens cannot be checked;"
-            " ask again, or use a token of the tokens file."
+            f"The keys of {self._issuer} cannot be fetched, so its tokens cannot be verified;"
+            " try again, or use a token of the tokens file."
         )
         return Unavailable(sentence, retry_after_s=round(PAUSE_S))
 
 
 def _keys_of(document: Mapping[str, Any]) -> dict[str | None, PyJWK]:
-    """The keys that verify signatures. A symmetric one would be a shared secret, and never is."""
+    """Return the signing keys by id; symmetric keys, which are shared secrets, are ignored."""
     keys: dict[str | None, PyJWK] = {}
-    told = document.get("keys")
-    for each in (told if isinstance(told, list) else [])[:_KEYS_MAX]:
+    listed = document.get("keys")
+    for each in (listed if isinstance(listed, list) else [])[:_KEYS_MAX]:
         if not isinstance(each, dict) or each.get("use", "sig") != "sig":
             continue
         if each.get("kty") not in {"RSA", "EC", "OKP"}:
@@ -173,32 +176,32 @@ def _keys_of(document: Mapping[str, Any]) -> dict[str | None, PyJWK]:
         try:
             keys[each.get("kid")] = PyJWK(each)
         except (PyJWTError, TypeError, ValueError, KeyError):
-            continue  # of a kind that we do not know: others may serve
+            continue  # an unknown kind of key: others may be usable
     if not keys:
-        raise JwksError("it told no key that verifies signatures")
+        raise JwksError("it has no key that verifies signatures")
     return keys
 
 
-async def fetched(url: str) -> Mapping[str, Any]:
-    """Get a JSON object from where the configuration points, and from nowhere else."""
+async def fetch_json(url: str) -> Mapping[str, Any]:
+    """Fetch a JSON object from a configured URL; redirects are not followed."""
     body = bytearray()
     try:
         async with (
             httpx2.AsyncClient(follow_redirects=False) as client,
-            client.stream("GET", url) as answer,
+            client.stream("GET", url) as response,
         ):
-            if answer.status_code != httpx2.codes.OK:
-                raise JwksError(f"{url} answered {answer.status_code}")
-            async for piece in answer.aiter_bytes():
-                body += piece
+            if response.status_code != httpx2.codes.OK:
+                raise JwksError(f"{url} returned status {response.status_code}")
+            async for chunk in response.aiter_bytes():
+                body += chunk
                 if len(body) > _BYTES_MAX:
-                    raise JwksError(f"{url} answered more than {_BYTES_MAX} bytes")
-        told = httpx2.Response(200, content=bytes(body)).json()
+                    raise JwksError(f"{url} returned more than {_BYTES_MAX} bytes")
+        document = httpx2.Response(200, content=bytes(body)).json()
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise JwksError(f"{url}: {type(error).__name__}") from error
-    if not isinstance(told, dict):
-        raise JwksError(f"{url} answered no JSON object")
-    return told
+    if not isinstance(document, dict):
+        raise JwksError(f"{url} did not return a JSON object")
+    return document
 
 
 TOKEN_CHARS_MAX: Final = 16_384
@@ -215,8 +218,8 @@ _FAULTS: Final[dict[type[PyJWTError], str]] = {
 INVALID: Final = "invalid"
 
 
-class TokenRefused(Exception):  # noqa: N818 - it is the answer
-    """A token lets nobody in; the reason is one of a few, for metrics and the log."""
+class TokenRefused(Exception):  # noqa: N818 - an outcome, not an error
+    """A token is not accepted; the reason is one of a fixed set, for metrics and the log."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -224,14 +227,14 @@ class TokenRefused(Exception):  # noqa: N818 - it is the answer
 
 
 class VerifiedIdentity(NamedTuple):
-    """Who somebody is, and until when that holds."""
+    """A verified principal, and when its token expires (epoch seconds)."""
 
     principal: Principal
     until_s: int
 
 
 class OidcIssuer:
-    """One issuer."""
+    """Verifies tokens of the configured OIDC issuer."""
 
     def __init__(self, settings: ApiSettings, jwks: KeySet) -> None:
         self._settings = settings
@@ -239,8 +242,11 @@ class OidcIssuer:
         mapped = [pair.rpartition("=") for pair in settings.oidc_roles]
         self._roles = [(value, role) for value, _, role in mapped] or [(r, r) for r in ROLES]
 
-    async def vouched(self, token: str) -> VerifiedIdentity:
-        """Who presents a token. TokenRefused, or Unavailable where the keys cannot be fetched."""
+    async def verify(self, token: str) -> VerifiedIdentity:
+        """Return the identity of a token.
+
+        Raise TokenRefused, or Unavailable if the keys cannot be fetched.
+        """
         claims = await self._claims(token)
         name = claims.get(self._settings.oidc_name_claim)
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARS_MAX:
@@ -280,7 +286,7 @@ class OidcIssuer:
 
 
 def _is_rsa(key: jwt.PyJWK, algorithm: str) -> bool:
-    """An RSA key that names no algorithm serves for any of RSA."""
+    """Return whether key and algorithm are RSA: such a key may name no algorithm of its own."""
     return key.key_type == "RSA" and algorithm[:2] in {"RS", "PS"}
 
 
@@ -290,7 +296,7 @@ def _kid(header: Mapping[str, Any]) -> str | None:
 
 
 def _at(claims: Mapping[str, Any], path: str) -> object:
-    """The claim of a name; where there is none, what its dots lead to."""
+    """Return the claim with this name, else the nested claim that its dotted path selects."""
     found: object = claims
     if path in claims:
         return claims[path]
@@ -302,13 +308,13 @@ def _at(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _texts(value: object) -> frozenset[str]:
-    """A list of texts, or one text of words, as `scope` is."""
+    """Return the strings of a list, or the words of one string, such as `scope`."""
     if isinstance(value, str):
         return frozenset(value.split())
-    told = value if isinstance(value, list) else []
-    return frozenset(each for each in told if isinstance(each, str))
+    items = value if isinstance(value, list) else []
+    return frozenset(each for each in items if isinstance(each, str))
 
 
 def _printable(name: str) -> str:
-    """A name that cannot break a line of a log."""
+    """Return the name, JSON-encoded if it contains characters that could break a log line."""
     return name if name.isprintable() else json.dumps(name)

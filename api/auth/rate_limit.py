@@ -1,7 +1,8 @@
 """Rate limit of failed authentication, by client address.
 
 Valid credentials are never delayed: clients behind a proxy share one address, and one client with a
-wrong token must not lock out the others. Tokens cannot be guessed; the limit bounds the noise.
+wrong token must not lock out the others. Tokens cannot be guessed; the limit bounds
+load and log lines.
 """
 
 import threading
@@ -22,7 +23,7 @@ class _Count(NamedTuple):
 
 
 class FailedAttempts:
-    """Failures of the last minute, by address. Of too many addresses the oldest is forgotten."""
+    """Failed attempts of the last minute, by address; beyond 10,000 addresses the oldest go."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._now_s = monotonic_s
@@ -30,14 +31,14 @@ class FailedAttempts:
         self._lock = threading.Lock()
 
     def failed(self, address: str) -> int | None:
-        """Count a failure; tells for how many seconds it is one too many, or None."""
-        who, now_s = network_of(address), self._now_s()
+        """Count a failure; return the seconds to wait if there are too many, else None."""
+        network, now_s = network_of(address), self._now_s()
         with self._lock:
-            count = self._counts.get(who, _Count(now_s, 0))
+            count = self._counts.get(network, _Count(now_s, 0))
             if now_s - count.since_s >= WINDOW_S:
                 count = _Count(now_s, 0)
-            self._counts[who] = count = count._replace(failures=count.failures + 1)
-            self._counts.move_to_end(who)
+            self._counts[network] = count = count._replace(failures=count.failures + 1)
+            self._counts.move_to_end(network)
             if len(self._counts) > _ADDRESSES_MAX:
                 self._counts.popitem(last=False)
         if count.failures <= FAILURES_MAX:
@@ -46,7 +47,10 @@ class FailedAttempts:
 
 
 def network_of(address: str) -> str:
-    """What one client can choose among: of IPv6 it usually has 64 bits to itself."""
+    """Return what identifies a client: an IPv4 address, or the /64 network of an IPv6 address.
+
+    A client usually has a whole /64 to itself and can change the address within it.
+    """
     try:
         ip = ip_address(address)
     except ValueError:

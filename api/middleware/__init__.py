@@ -1,1 +1,1 @@
-"""Middleware: what happens to every request before and after its handler."""
+"""Middleware: processing of every request before and after its handler."""

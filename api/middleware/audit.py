@@ -1,7 +1,7 @@
 """Audit middleware: records a request that may make a change before it runs, and its outcome after.
 
-If the first record cannot be written, the request is not run (503). The second one is written
-before the response is sent, so a client that has the response finds the record complete.
+If the first record cannot be written, the request is refused (503). The second one is written
+before the response is sent, so a client that has the response finds a complete record.
 """
 
 import time
@@ -25,14 +25,14 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class AuditMiddleware:
-    """ASGI middleware around whatever changes something."""
+    """ASGI middleware around the operations that may make changes."""
 
     def __init__(self, app: ASGIApp, log: AuditPort) -> None:
         self._app = app
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a change recorded, and then made."""
+        """Record a change, then pass the request on."""
         if scope["type"] != "http" or not rule_of(scope).is_write or scope["method"] in SAFE:
             await self._app(scope, receive, send)
             return
@@ -43,16 +43,16 @@ class AuditMiddleware:
             refusal = problems.try_later(error, scope, problems.NOT_AUDITED)
             await refusal(scope, receive, send)
             return
-        await self._recorded(record, scope, receive, send)
+        await self._record_outcome(record, scope, receive, send)
 
-    async def _recorded(
+    async def _record_outcome(
         self, record: AuditRecord, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        started_s, is_told = time.monotonic(), False
+        started_s, is_recorded = time.monotonic(), False
 
-        async def end(status: int) -> None:
-            nonlocal is_told
-            is_told = True
+        async def record_end(status: int) -> None:
+            nonlocal is_recorded
+            is_recorded = True
             change = change_of(scope)
             done = record._replace(
                 before=None if change is None else change.before,
@@ -60,22 +60,22 @@ class AuditMiddleware:
                 status=status,
                 duration_ms=round((time.monotonic() - started_s) * 1000),
             )
-            await to_thread.run_sync(self._tell, done)
+            await to_thread.run_sync(self._write_outcome, done)
 
-        async def told(message: Message) -> None:
+        async def send_recorded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                await end(int(message["status"]))
+                await record_end(int(message["status"]))
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_recorded)
         except Exception:
-            if not is_told:
-                await end(problems.INTERNAL.status)
+            if not is_recorded:
+                await record_end(problems.INTERNAL.status)
             raise
 
-    def _tell(self, record: AuditRecord) -> None:
-        """The change is made, whatever becomes of this: the log has it too."""
+    def _write_outcome(self, record: AuditRecord) -> None:
+        """Write the outcome; the change is already made, so a failure is only logged."""
         _log.info("audit", **record.document)
         try:
             self._log.write(record)

@@ -22,33 +22,33 @@ _GROWTH: Final = 4
 
 
 class _TooLarge(HTTPException):
-    """More came than was told."""
+    """The body is larger than the limit."""
 
 
 class BodyLimitMiddleware:
-    """ASGI middleware around whatever reads a body."""
+    """ASGI middleware around everything that reads a body."""
 
     def __init__(self, app: ASGIApp, bytes_max: int) -> None:
         self._app = app
         self._bytes_max = bytes_max
-        self._sentence = f"A body has at most {bytes_max} bytes; see api.body_bytes_max."
+        self._sentence = f"A body has at most {bytes_max} bytes; api.body_bytes_max sets the limit."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count what is read of it."""
+        """Pass a request on, and count the bytes that are read of its body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        if _flows(scope, headers):
+        if _is_streamed(scope, headers):
             await self._app(scope, receive, send)
             return
-        told, bytes_max = headers.get("content-length", ""), self._max_of(scope)
-        if told.isdecimal() and int(told) > bytes_max:
+        declared, bytes_max = headers.get("content-length", ""), self._limit_of(scope)
+        if declared.isdecimal() and int(declared) > bytes_max:
             await self._refuse(scope, receive, send)
             return
         read = 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
@@ -57,14 +57,14 @@ class BodyLimitMiddleware:
             return message
 
         try:
-            await self._app(scope, counted, send)
+            await self._app(scope, receive_counted, send)
         except _TooLarge:
             await self._refuse(scope, receive, send)
 
-    def _max_of(self, scope: Scope) -> int:
-        """What one instance passes on to another is larger than it was when it came."""
-        passed_on = (rule_of(scope).path or "").startswith(_INTERNAL)
-        return self._bytes_max * _GROWTH if passed_on else self._bytes_max
+    def _limit_of(self, scope: Scope) -> int:
+        """Return the limit; a request that an instance forwards to a peer grows by its encoding."""
+        is_forwarded = (rule_of(scope).path or "").startswith(_INTERNAL)
+        return self._bytes_max * _GROWTH if is_forwarded else self._bytes_max
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {"Connection": "close"}
@@ -74,8 +74,8 @@ class BodyLimitMiddleware:
         await refusal(scope, receive, send)
 
 
-def _flows(scope: Scope, headers: Headers) -> bool:
-    """Whether a body is taken in piece by piece, and held by nobody."""
+def _is_streamed(scope: Scope, headers: Headers) -> bool:
+    """Return whether the body is processed line by line and never held as a whole."""
     rule = rule_of(scope)
     return (
         rule.is_write

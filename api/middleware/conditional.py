@@ -1,7 +1,7 @@
 """Conditional requests: `If-None-Match` and `If-Match` of a read (RFC 9110).
 
-A matching `If-None-Match` is answered 304 without a document, an `If-Match` that does not match
-412. `preconditions.py` handles those of a change.
+A matching `If-None-Match` results in 304 without a document, a non-matching `If-Match` in 412.
+`preconditions.py` handles the preconditions of changes.
 """
 
 from typing import Final
@@ -17,39 +17,39 @@ _OF_A_BODY: Final = ("content-length", "content-type")
 
 
 class ConditionalMiddleware:
-    """ASGI middleware around whatever is read."""
+    """ASGI middleware around GET requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a request answered, and give the answer if the condition holds."""
+        """Pass a request on, and replace its response if a condition requires that."""
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        only, unless = headers.get("if-match"), headers.get("if-none-match")
-        if scope.get("method") != "GET" or (only is None and unless is None):
+        if_match, if_none_match = headers.get("if-match"), headers.get("if-none-match")
+        if scope.get("method") != "GET" or (if_match is None and if_none_match is None):
             await self._app(scope, receive, send)
             return
-        is_over = False
+        is_replaced = False
 
-        async def told(message: Message) -> None:
-            nonlocal is_over
+        async def send_conditionally(message: Message) -> None:
+            nonlocal is_replaced
             if message["type"] == "http.response.start" and message["status"] == 200:
                 etag = Headers(raw=message["headers"]).get("etag", "")
-                if only is not None and not names(only, etag):
-                    is_over = True
+                if if_match is not None and not names(if_match, etag):
+                    is_replaced = True
                     await _stale(etag, scope)(scope, receive, send)
-                elif unless is not None and names(unless.replace("W/", ""), etag):
-                    is_over = True
+                elif if_none_match is not None and names(if_none_match.replace("W/", ""), etag):
+                    is_replaced = True
                     await _not_modified(message, send)
-            if not is_over:
+            if not is_replaced:
                 await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, send_conditionally)
 
 
 def _stale(etag: str, scope: Scope) -> Response:
-    is_now = f"its ETag is {etag}" if etag else "it has no ETag"
-    detail = f"What is there is another than If-Match names: {is_now}."
+    current = f"its ETag is {etag}" if etag else "it has no ETag"
+    detail = f"The document does not match If-Match: {current}."
     headers = {"ETag": etag} if etag else {}
     return problems.problem_response(problems.STALE, detail, scope, headers=headers)
 

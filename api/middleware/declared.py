@@ -1,9 +1,9 @@
 """Declared requests: a request may contain only what its operation declares.
 
-A method that a path lacks is answered 405 with those it has. An undeclared query parameter is
-refused: a misspelled `dry_run` would make the change. So is a body that the operation does not
-take, or of another media type. The declarations are read from the routes, so no handler decides
-this.
+A method that the path does not support is refused with 405 and an `Allow` header. An undeclared
+query parameter is refused, because a misspelled `dry_run` would make the change. So is a body that
+the operation does not accept, or one of another media type. The declarations are read from the
+routes, so no handler checks this.
 
 Pages of the console ignore undeclared query parameters, since reading them changes nothing.
 """
@@ -27,34 +27,34 @@ from service.config.model import nearest
 
 JSON: Final = "application/json"
 ANY_NAME: Final = "NAME"
-"""At the end of a documented parameter it stands for any name."""
+"""Suffix of a documented parameter that matches any name, as in `header.NAME`."""
 _BODIES: Final = frozenset({"POST", "PUT", "DELETE"})
-_TOLD_MAX: Final = 10
+_REPORTED_MAX: Final = 10
 _NAME_CHARS_MAX: Final = 100
 
 
 class DeclaredRequest(NamedTuple):
-    """What one operation takes."""
+    """The query parameters and media types that one operation accepts."""
 
     query: tuple[str, ...]
     prefixes: tuple[str, ...]
     bodies: tuple[str, ...] | None
-    """Media types of its body; none where it takes no body, None where it reads it by itself."""
+    """Media types of its body; empty if it takes none, None if the handler parses the body."""
 
     @classmethod
     def of(cls, route: RouteContext) -> "DeclaredRequest | None":
-        """Read it from a route; None of one that declares nothing, as a page."""
+        """Read the declarations of a route; None for a route that has none, such as a page."""
         dependant = getattr(route, "dependant", None)
         if dependant is None or (route.methods == {"GET"} and _is_page(route)):
             return None
         fields = get_flat_params(dependant)
         named = [each.alias for each in fields if isinstance(each.field_info, Query)]
         extra: Mapping[str, Any] = route.openapi_extra or {}
-        told = [each["name"] for each in extra.get("parameters", ()) if each["in"] == "query"]
+        documented = [each["name"] for each in extra.get("parameters", ()) if each["in"] == "query"]
         bodies = list(extra.get("requestBody", {}).get("content", ()))
         return cls(
-            query=tuple(sorted({*named, *told})),
-            prefixes=tuple(n.removesuffix(ANY_NAME) for n in told if n.endswith(ANY_NAME)),
+            query=tuple(sorted({*named, *documented})),
+            prefixes=tuple(n.removesuffix(ANY_NAME) for n in documented if n.endswith(ANY_NAME)),
             bodies=(
                 None
                 if not route.include_in_schema
@@ -65,10 +65,10 @@ class DeclaredRequest(NamedTuple):
         )
 
     def faults(self, query: str) -> tuple[problems.FieldError, ...]:
-        """The parameters of a query that are not declared."""
+        """Return an error for each undeclared parameter of a query."""
         names = dict(parse_qsl(query, keep_blank_values=True))
         unknown = [each for each in names if not self._has(each)]
-        return tuple(self._fault(each[:_NAME_CHARS_MAX]) for each in unknown[:_TOLD_MAX])
+        return tuple(self._fault(each[:_NAME_CHARS_MAX]) for each in unknown[:_REPORTED_MAX])
 
     def _has(self, name: str) -> bool:
         return name in self.query or name.startswith(self.prefixes)
@@ -76,17 +76,17 @@ class DeclaredRequest(NamedTuple):
     def _fault(self, name: str) -> problems.FieldError:
         known = ", ".join(self.query)
         near = nearest(name.lower().replace("-", "_"), self.query)
-        mend = f"did you mean {near}? Known are {known}." if near else f"known are {known}."
-        if not known:
-            mend = "this takes none."
-        detail = f"There is no parameter {name}; {mend}"
+        hint = f"valid parameters: {known}." if known else "this operation takes none."
+        if near:
+            hint = f"did you mean {near}? Valid parameters: {known}."
+        detail = f"There is no parameter {name}; {hint}"
         return problems.FieldError(
             pointer=problems.pointer("query", name), detail=detail, code="unknown_parameter"
         )
 
 
 class DeclaredMiddleware:
-    """ASGI middleware between the guard and what reads a request."""
+    """ASGI middleware between authorization and the resources."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app = app
@@ -94,11 +94,11 @@ class DeclaredMiddleware:
         self._declared: dict[int, DeclaredRequest | None] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse what its operation does not declare."""
-        answer = self._answer(scope) if scope["type"] == "http" else None
-        await (answer or self._app)(scope, receive, send)
+        """Pass a request on, or refuse one that its operation does not declare."""
+        response = self._respond(scope) if scope["type"] == "http" else None
+        await (response or self._app)(scope, receive, send)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    def _respond(self, scope: Scope) -> Response | None:
         route = rule_of(scope).route
         if route is None:
             return self._other_method(scope)
@@ -107,11 +107,11 @@ class DeclaredMiddleware:
         declared = self._declared[id(route)]
         refusal = None if declared is None else _refusal(declared, scope)
         if refusal is not None:
-            scope["route"] = route  # by which requests are counted
+            scope["route"] = route  # the label under which the request is counted
         return refusal
 
     def _other_method(self, scope: Scope) -> Response | None:
-        """Answer a method that the path has not; None where there is nothing at the path."""
+        """Respond to a method that the path does not support; None for an unknown path."""
         found = [
             each
             for each in self._rules.routes
@@ -125,7 +125,7 @@ class DeclaredMiddleware:
         allow = {"Allow": ", ".join(sorted(methods))}
         if scope["method"] == "OPTIONS":
             return Response(status_code=204, headers=allow)
-        detail = f"The resource has the methods {allow['Allow']}; see /openapi.json."
+        detail = f"The resource supports {allow['Allow']}; see /openapi.json."
         return problems.problem_response(problems.METHOD_NOT_ALLOWED, detail, scope, headers=allow)
 
 
@@ -138,18 +138,22 @@ def _refusal(declared: DeclaredRequest, scope: Scope) -> Response | None:
     headers = Headers(scope=scope)
     if declared.bodies is None or scope["method"] not in _BODIES or not _has_body(headers):
         return None
-    given = headers.get("content-type", "").partition(";")[0].strip().lower()
-    taken = " or ".join(declared.bodies)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    accepted = " or ".join(declared.bodies)
     if not declared.bodies:
-        detail = "This takes no body; leave it out, and tell its parameters in the query."
-    elif given in declared.bodies or (given.startswith("application/") and given.endswith("+json")):
+        detail = "This operation takes no body; send its parameters in the query."
+    elif media_type in declared.bodies or _is_json(media_type):
         return None
-    elif given:
-        detail = f"The body is {given[:_NAME_CHARS_MAX]}; send {taken}, and say so in Content-Type."
+    elif media_type:
+        detail = f"The body is {media_type[:_NAME_CHARS_MAX]}; send {accepted}."
     else:
-        detail = f"The body has no Content-Type; it is taken as {taken}: say so."
+        detail = f"The body has no Content-Type; send {accepted}, and name it there."
     accept = {"Accept": ", ".join(declared.bodies)} if declared.bodies else {}
     return problems.problem_response(problems.UNSUPPORTED, detail, scope, headers=accept)
+
+
+def _is_json(media_type: str) -> bool:
+    return media_type.startswith("application/") and media_type.endswith("+json")
 
 
 def _has_body(headers: Headers) -> bool:

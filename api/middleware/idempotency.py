@@ -1,9 +1,9 @@
 """Idempotency: a POST that is repeated with its `Idempotency-Key` is not executed again.
 
 The same key of the same principal with the same request gets the first response again; with another
-request it is refused; while the first request runs, the repeated one is told so. A 503 is not kept.
-Responses are kept in the memory of this replica, for a day at most: neither another replica nor the
-next process has them.
+request it is refused with 422, and while the first request is running with 409. A 503 is not kept.
+Responses are kept in the memory of this replica, for a day at most: another replica or a restarted
+process does not have them.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class _StoredReply(NamedTuple):
     request: bytes
     at_s: float
     reply: tuple[Message, ...] | None
-    """None while it is made, and where it was too large to be kept."""
+    """The response; None while the request is running, or if it was too large to keep."""
     is_done: bool
 
     @property
@@ -44,7 +44,7 @@ class _StoredReply(NamedTuple):
 
 
 class ReplyCache:
-    """What was replied, the oldest first. Bounded by number, bytes and time."""
+    """Responses by idempotency key, oldest first; bounded in number, bytes and age."""
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = monotonic_s
@@ -52,26 +52,26 @@ class ReplyCache:
         self._bytes = 0
 
     def begin(self, key: Key, request: bytes) -> _StoredReply | None:
-        """What is known of a key; None for a new one, which is then begun."""
-        self._forget_old()
+        """Return the entry of a key; for a new key, add an entry and return None."""
+        self._evict()
         kept = self._kept.get(key)
         if kept is None:
             self._kept[key] = _StoredReply(request, self._now_s(), None, is_done=False)
         return kept
 
     def end(self, key: Key, reply: tuple[Message, ...] | None) -> None:
-        """Keep the reply of what was begun."""
+        """Store the response of the request that began with this key."""
         begun = self._kept.get(key)
         if begun is not None:
             self._kept[key] = done = begun._replace(reply=reply, is_done=True)
             self._bytes += done.bytes
-        self._forget_old()
+        self._evict()
 
     def drop(self, key: Key) -> None:
-        """Forget what was begun: nothing came of it."""
+        """Remove a key, so that its request can run again."""
         self._bytes -= kept.bytes if (kept := self._kept.pop(key, None)) else 0
 
-    def _forget_old(self) -> None:
+    def _evict(self) -> None:
         while self._kept:
             key, oldest = next(iter(self._kept.items()))
             is_old = self._now_s() - oldest.at_s > KEEP_S
@@ -81,40 +81,40 @@ class ReplyCache:
 
 
 class IdempotencyMiddleware:
-    """ASGI middleware around whatever changes something."""
+    """ASGI middleware around POST operations of the API."""
 
     def __init__(self, app: ASGIApp, replies: ReplyCache | None = None) -> None:
         self._app = app
         self._replies = replies or ReplyCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a POST as it was answered before, or have it answered."""
-        named = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
-        if named is None or scope["method"] != "POST" or not rule_of(scope).in_api:
+        """Replay the stored response of a POST, or pass the request on and store its response."""
+        name = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
+        if name is None or scope["method"] != "POST" or not rule_of(scope).in_api:
             await self._app(scope, receive, send)
             return
-        if not 0 < len(named) <= KEY_CHARS_MAX:
+        if not 0 < len(name) <= KEY_CHARS_MAX:
             detail = f"{HEADER} has 1 to {KEY_CHARS_MAX} characters."
             await problems.problem_response(problems.MALFORMED, detail, scope)(scope, receive, send)
             return
-        body = await _whole(receive)
-        if body is None:  # who asked is gone
+        body = await _read_body(receive)
+        if body is None:  # the client has disconnected
             return
-        key = (actor_in(scope), named)
+        key = (actor_in(scope), name)
         known = self._replies.begin(key, _fingerprint(scope, body))
         if known is None:
-            await self._first(key, scope, _again(body, receive), send)
+            await self._run(key, scope, _replayed(body, receive), send)
         else:
             await _known(known, _fingerprint(scope, body), scope)(scope, receive, send)
 
-    async def _first(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
         kept: list[Message] = []
         size = 0
 
         async def keep(message: Message) -> None:
             nonlocal size
             size += len(message.get("body", b""))
-            if size <= REPLY_BYTES_MAX:  # lines may be as many as one likes
+            if size <= REPLY_BYTES_MAX:  # a stream of lines has no limit
                 kept.append(message)
             await send(message)
 
@@ -130,14 +130,14 @@ class IdempotencyMiddleware:
 
 
 class _Replay(Response):
-    """A reply that was given before."""
+    """A stored response."""
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         super().__init__()
         self._messages = messages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it again, as what it is."""
+        """Send the stored response again, marked by `Idempotency-Replayed`."""
         del scope, receive
         for message in self._messages:
             copy = dict(message)
@@ -148,16 +148,16 @@ class _Replay(Response):
 
 
 def _known(known: _StoredReply, request: bytes, scope: Scope) -> Response:
-    """The answer to a key that is known."""
+    """Return the response to a known key."""
     if known.request != request:
-        detail = "Another request was made under this key; make a key for each change."
+        detail = "This key was used for another request; use a new key for each change."
         return problems.problem_response(problems.KEY_REUSED, detail, scope)
     if not known.is_done:
-        detail = "The first request under this key is still being answered; ask again."
+        detail = "The first request with this key is still running; try again."
         wait = {"Retry-After": "1"}
         return problems.problem_response(problems.KEY_IN_PROGRESS, detail, scope, headers=wait)
     if known.reply is None:
-        detail = "This was done; its reply was too large to be kept. See what came of it."
+        detail = "The request is done, but its response was too large to keep; read the resource."
         return problems.problem_response(problems.KEY_REUSED, detail, scope)
     return _Replay(known.reply)
 
@@ -170,7 +170,7 @@ def _fingerprint(scope: Scope, body: bytes) -> bytes:
     return whole.digest()
 
 
-async def _whole(receive: Receive) -> bytes | None:
+async def _read_body(receive: Receive) -> bytes | None:
     body = bytearray()
     while True:
         message = await receive()
@@ -181,8 +181,8 @@ async def _whole(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """The body as if it came now, and then what comes after it."""
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that returns the body in one message, then later messages."""
     is_read = False
 
     async def read() -> Message:

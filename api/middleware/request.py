@@ -1,9 +1,9 @@
-"""Request middleware: what applies to every request, before and after its resource.
+"""Request middleware: the checks and headers that apply to every request and response.
 
 Every response has X-Request-Id, `no-store` and a strict content policy; every request is counted;
 an unexpected exception becomes a problem, with the stack in the log only. The path is matched as
-it was sent, percent-encoded: an address or an id may contain `/`, and decoding it first would make
-it a separator.
+it was sent, percent-encoded: an address or an id may contain `/`, which would become a separator if
+it were decoded first.
 """
 
 import re
@@ -42,21 +42,21 @@ class RequestMiddleware:
         self._allowed_hosts = allowed_hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started_s = time.monotonic()
         headers = Headers(scope=scope)
         request_id = _request_id(headers.get("x-request-id"))
-        # HEAD is GET whose body the server leaves out, so that each resource has both.
+        # HEAD is handled as GET; the server omits the body, so every GET resource has HEAD too.
         method = str(scope["method"])
         path = bytes(scope["raw_path"]).decode("ascii")
         inner = {**scope, "path": path, "method": "GET" if method == "HEAD" else method}
         problems.set_trace_id(inner, request_id)
         reply = _Reply(send, request_id, is_tls=scope.get("scheme") == "https")
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await self._answer(inner, headers, receive, reply)
+            await self._respond(inner, headers, receive, reply)
         self._metrics.http_request(
             str(getattr(inner.get("route"), "path", OTHER)),
             method if method in _METHODS else OTHER,
@@ -64,15 +64,15 @@ class RequestMiddleware:
             time.monotonic() - started_s,
         )
 
-    async def _answer(
+    async def _respond(
         self, scope: Scope, headers: Headers, receive: Receive, reply: "_Reply"
     ) -> None:
         if "transfer-encoding" in headers and "content-length" in headers:
-            # Who passed this on may see the request end elsewhere than we do (RFC 9112, 6.3).
-            detail = "The body's length is told twice; send Content-Length or Transfer-Encoding."
+            # A proxy may see the end of the request elsewhere than we do (RFC 9112, 6.3).
+            detail = "Send either Content-Length or Transfer-Encoding, not both."
             close = {"Connection": "close"}
-            refused = problems.problem_response(problems.MALFORMED, detail, scope, headers=close)
-            await refused(scope, receive, reply)
+            rejection = problems.problem_response(problems.MALFORMED, detail, scope, headers=close)
+            await rejection(scope, receive, reply)
             return
         refusal = _refusal(scope, headers, self._allowed_hosts)
         if refusal is not None:
@@ -86,13 +86,13 @@ class RequestMiddleware:
             )
             if reply.status:  # the response has begun: the server closes the connection
                 raise
-            detail = f"An error of ours; the log has it under {reply.request_id}."
+            detail = f"An internal error; the log of the service has it under {reply.request_id}."
             failure = problems.problem_response(problems.INTERNAL, detail, scope)
             await failure(scope, receive, reply)
 
 
 class _Reply:
-    """Sends a response with the headers that all responses have, and keeps its status."""
+    """Sends a response with the headers that all responses have, and records its status."""
 
     def __init__(self, send: Send, request_id: str, *, is_tls: bool) -> None:
         self._send = send
@@ -106,7 +106,7 @@ class _Reply:
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.request_id
             for name, value in _HEADERS.items():
-                headers.setdefault(name, value)  # a page of the console has a policy of its own
+                headers.setdefault(name, value)  # console pages set their own policy
             if self._is_tls:
                 headers["Strict-Transport-Security"] = _HSTS
         await self._send(message)
@@ -121,19 +121,19 @@ def _request_id(sent: str | None) -> str:
 def _refusal(
     scope: Scope, headers: Headers, allowed_hosts: frozenset[str] | None
 ) -> tuple[problems.ProblemKind, str] | None:
-    """Return why a request goes no further, if it does not."""
+    """Return the kind and detail of the problem if the request must be refused, else None."""
     if allowed_hosts is not None:
         names, host = ", ".join(sorted(allowed_hosts)), host_name(headers.get("host", ""))
         if not is_allowed(host, allowed_hosts):
-            detail = f"The API answers to addresses and to {names}; api.allowed_hosts adds names."
+            detail = f"The Host may be an IP address or {names}; api.allowed_hosts adds names."
             return problems.WRONG_HOST, detail
         origin = headers.get("origin")
         if origin is not None and origin_name(origin) not in allowed_hosts | {host}:
-            return problems.ORIGIN_REFUSED, f"The API answers to pages of {names} only."
+            return problems.ORIGIN_REFUSED, f"The API accepts requests only from pages of {names}."
     sent = f"{scope['path']}?{bytes(scope['query_string']).decode('latin-1')}"
     try:
         unquote_to_bytes(sent).decode("utf-8")
     except UnicodeDecodeError:
-        detail = "The percent-encoding is not UTF-8; write an id of other bytes as hex: or base64:."
+        detail = "The percent-encoding is not UTF-8; write an id of any bytes as hex: or base64:."
         return problems.MALFORMED, detail
     return None

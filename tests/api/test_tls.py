@@ -78,17 +78,17 @@ def test_a_new_certificate_is_taken_and_one_that_does_not_fit_its_key_is_not(
     context = trusting(authority)
     with served(view, certificates) as handle:
         first = serial_of(handle.url, context)
-        certificates.look()
+        certificates.reload()
         assert serial_of(handle.url, context) == first
         renewed(tmp_path, authority)
-        certificates.look()
+        certificates.reload()
         second = serial_of(handle.url, context)
         assert second != first
         (tmp_path / "api.key").write_text("no key")
-        certificates.look()
+        certificates.reload()
         assert serial_of(handle.url, context) == second
         (tmp_path / "api.key").unlink()
-        certificates.look()
+        certificates.reload()
         assert serial_of(handle.url, context) == second
 
 
@@ -134,5 +134,5 @@ def test_new_authorities_of_clients_are_taken_and_those_before_are_not_any_more(
         assert (connects(first), connects(second)) == (True, False)
         second.cert_pem.write_to_path(str(tmp_path / "new.crt"))
         (tmp_path / "new.crt").replace(tmp_path / "clients.crt")
-        certificates.look()
+        certificates.reload()
         assert (connects(first), connects(second)) == (False, True)

@@ -48,8 +48,8 @@ class Asked:
     def __init__(self, oidc: OidcIssuer) -> None:
         self._oidc = oidc
 
-    def vouched(self, token: str) -> VerifiedIdentity:
-        return asyncio.run(self._oidc.vouched(token))
+    def verify(self, token: str) -> VerifiedIdentity:
+        return asyncio.run(self._oidc.verify(token))
 
 
 def oidc(issuer: Issuer | None = None, clock: Clock | None = None, **changed: Any) -> Asked:
@@ -60,7 +60,7 @@ def oidc(issuer: Issuer | None = None, clock: Clock | None = None, **changed: An
 
 def reason(token: str, **changed: Any) -> str:
     with pytest.raises(TokenRefused) as refused:
-        oidc(**changed).vouched(token)
+        oidc(**changed).verify(token)
     return refused.value.reason
 
 
@@ -69,7 +69,7 @@ def encoded(told: object) -> str:
 
 
 def test_a_good_token_tells_who_and_which_roles() -> None:
-    principal, until_s = oidc().vouched(signed(claims(roles=["operator", "payload:read", "x"])))
+    principal, until_s = oidc().verify(signed(claims(roles=["operator", "payload:read", "x"])))
     assert principal.name == "oidc:ada"
     assert principal.roles == {"operator", "payload:read"}
     assert until_s > time.time()
@@ -100,7 +100,7 @@ def test_a_token_that_says_something_else_is_refused(changed: dict[str, Any], wh
 
 def test_clocks_may_differ_by_as_much_as_is_configured() -> None:
     late = signed(claims(exp=int(time.time()) - 20))
-    assert oidc().vouched(late)
+    assert oidc().verify(late)
     assert reason(late, oidc_leeway_s=0) == "expired"
 
 
@@ -128,7 +128,7 @@ def test_the_public_key_is_never_taken_for_a_shared_secret() -> None:
 
 def test_an_algorithm_that_is_not_configured_is_refused() -> None:
     assert reason(signed(claims(), algorithm="RS512")) == "wrong-algorithm"
-    assert oidc(oidc_algorithms=("RS512",)).vouched(signed(claims(), algorithm="RS512"))
+    assert oidc(oidc_algorithms=("RS512",)).verify(signed(claims(), algorithm="RS512"))
     assert reason(signed(claims()), oidc_algorithms=("ES256",)) == "wrong-algorithm"
 
 
@@ -143,18 +143,18 @@ def test_keys_of_other_kinds_serve(key: Any, algorithm: str) -> None:
     issuer = Issuer()
     maker = jwt.algorithms.get_default_algorithms()[algorithm]
     issuer.keys = [json.loads(maker.to_jwk(key.public_key())) | {"kid": "k1"}]
-    assert oidc(issuer).vouched(signed(claims(), key, algorithm))
+    assert oidc(issuer).verify(signed(claims(), key, algorithm))
     with pytest.raises(TokenRefused):
-        oidc(issuer).vouched(signed(claims()))  # another kind of key than the token's algorithm
+        oidc(issuer).verify(signed(claims()))  # another kind of key than the token's algorithm
 
 
 def test_a_symmetric_key_of_an_issuer_is_not_read() -> None:
     issuer = Issuer()
     secret = base64.urlsafe_b64encode(b"s" * 32).decode()
     issuer.keys = [{"kty": "oct", "kid": "k2", "k": secret}, jwk_of(KEY), {"kty": "?"}, {}]
-    assert oidc(issuer).vouched(signed(claims()))
+    assert oidc(issuer).verify(signed(claims()))
     with pytest.raises(TokenRefused):
-        oidc(issuer).vouched(jwt.encode(claims(), "s" * 32, "HS256", {"kid": "k2"}))
+        oidc(issuer).verify(jwt.encode(claims(), "s" * 32, "HS256", {"kid": "k2"}))
 
 
 def test_a_huge_token_is_refused_unread() -> None:
@@ -175,12 +175,12 @@ def test_a_token_that_was_changed_anywhere_is_refused(data: st.DataObject) -> No
     letter = data.draw(st.sampled_from("AZaz09-_.=+/ é\0"))
     changed = token[:place] + letter + token[place + 1 :]
     try:
-        vouched = oidc().vouched(changed)
+        verify = oidc().verify(changed)
     except TokenRefused:
         return
     # The last letter of a part has bits that no byte takes: the bytes are the same then.
     assert [_bytes(part) for part in changed.split(".")] == [_bytes(p) for p in token.split(".")]
-    assert vouched.principal.name == "oidc:ada"
+    assert verify.principal.name == "oidc:ada"
 
 
 def _bytes(part: str) -> bytes:
@@ -222,25 +222,25 @@ def test_roles_are_found_where_the_issuer_puts_them(
     told: dict[str, Any], claim: str, roles: set[str]
 ) -> None:
     token = signed(claims(**told))
-    assert oidc(oidc_roles_claim=claim).vouched(token).principal.roles == roles
+    assert oidc(oidc_roles_claim=claim).verify(token).principal.roles == roles
 
 
 def test_what_the_issuer_calls_a_role_can_be_another_name() -> None:
     mapped = oidc(oidc_roles=("sre=admin", "sre=payload:read", "a=b=viewer"))
-    assert mapped.vouched(signed(claims(roles=["sre"]))).principal.roles == {
+    assert mapped.verify(signed(claims(roles=["sre"]))).principal.roles == {
         "admin",
         "payload:read",
     }
-    assert mapped.vouched(signed(claims(roles=["a=b"]))).principal.roles == {"viewer"}
-    assert mapped.vouched(signed(claims(roles=["admin"]))).principal.roles == set()
+    assert mapped.verify(signed(claims(roles=["a=b"]))).principal.roles == {"viewer"}
+    assert mapped.verify(signed(claims(roles=["admin"]))).principal.roles == set()
 
 
 def test_keys_are_found_by_discovery_or_where_they_are_said_to_be() -> None:
     issuer = Issuer()
-    oidc(issuer).vouched(signed(claims()))
+    oidc(issuer).verify(signed(claims()))
     assert issuer.asked == [f"{ISSUER}/.well-known/openid-configuration", f"{ISSUER}/keys"]
     issuer.asked.clear()
-    oidc(issuer, oidc_jwks_url="https://keys.example/jwks").vouched(signed(claims()))
+    oidc(issuer, oidc_jwks_url="https://keys.example/jwks").verify(signed(claims()))
     assert issuer.asked == ["https://keys.example/jwks"]
 
 
@@ -248,12 +248,12 @@ def test_a_new_key_is_asked_for_and_an_old_one_that_is_gone_serves_no_more() -> 
     issuer, clock = Issuer(), Clock()
     known = oidc(issuer, clock, oidc_jwks_url="https://k.example")
     old, new = signed(claims()), signed(claims(), OTHER, kid="k2")
-    known.vouched(old)
+    known.verify(old)
     issuer.keys = [jwk_of(OTHER, "k2")]
     clock.now_s += PAUSE_S
-    assert known.vouched(new)
+    assert known.verify(new)
     with pytest.raises(TokenRefused):
-        known.vouched(old)
+        known.verify(old)
 
 
 def test_made_up_kids_do_not_have_the_issuer_asked_for_ever() -> None:
@@ -261,10 +261,10 @@ def test_made_up_kids_do_not_have_the_issuer_asked_for_ever() -> None:
     known = oidc(issuer, clock, oidc_jwks_url="https://k.example")
     for number in range(100):
         with pytest.raises(TokenRefused):
-            known.vouched(signed(claims(), OTHER, kid=f"made-up-{number}"))
+            known.verify(signed(claims(), OTHER, kid=f"made-up-{number}"))
     assert len(issuer.asked) == 1
     clock.now_s += PAUSE_S
-    assert known.vouched(signed(claims()))
+    assert known.verify(signed(claims()))
     assert len(issuer.asked) == 1
 
 
@@ -274,19 +274,19 @@ def test_an_issuer_that_is_away_is_no_error_of_ours_and_known_keys_go_on() -> No
     known = oidc(issuer, clock, oidc_jwks_url="https://k.example")
     for _ in range(2):
         with pytest.raises(Unavailable):
-            known.vouched(signed(claims()))
+            known.verify(signed(claims()))
     assert len(issuer.asked) == 1
     issuer.is_away = False
     clock.now_s += PAUSE_S
-    assert known.vouched(signed(claims()))
+    assert known.verify(signed(claims()))
     issuer.is_away = True
     clock.now_s += FRESH_S
-    assert known.vouched(signed(claims()))
+    assert known.verify(signed(claims()))
     with pytest.raises(TokenRefused):
-        known.vouched(signed(claims(), OTHER, kid="k2"))
+        known.verify(signed(claims(), OTHER, kid="k2"))
     clock.now_s += STALE_S
     with pytest.raises(Unavailable):
-        known.vouched(signed(claims()))
+        known.verify(signed(claims()))
 
 
 def test_discovery_of_another_issuer_is_not_believed() -> None:
@@ -295,4 +295,4 @@ def test_discovery_of_another_issuer_is_not_believed() -> None:
             return {**await super().__call__(url), "issuer": "https://evil.example"}
 
     with pytest.raises(Unavailable):
-        oidc(Liar()).vouched(signed(claims()))
+        oidc(Liar()).verify(signed(claims()))
