@@ -62,9 +62,9 @@ def shared_names(root: Path, files: Iterable[Path]) -> Iterator[str]:
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef):
                     places[node.name].append(f"{name}:{node.lineno}")
-    for name, defined in places.items():
-        if len(defined) > 1 and name not in SHARED:
-            yield f"{defined[0]}: class {name} is also defined in {', '.join(defined[1:])}"
+    for shared, defined in places.items():
+        if len(defined) > 1 and shared not in SHARED:
+            yield f"{defined[0]}: class {shared} is also defined in {', '.join(defined[1:])}"
 
 
 def banned_words(root: Path, files: Iterable[Path]) -> Iterator[str]:
