@@ -220,7 +220,7 @@ def test_samples_are_taken_while_the_application_runs(
 ) -> None:
     with client:
         page = page_of(client, "/")
-    assert "Samples are taken every five seconds" in page.text
+    assert "A sample is taken every five seconds" in page.text
     assert view.board.read().phase == "running"
 
 

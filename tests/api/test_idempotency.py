@@ -129,7 +129,7 @@ def test_a_reply_that_is_too_large_to_be_kept_is_not_made_anew(
 ) -> None:
     monkeypatch.setattr(idempotency, "REPLY_BYTES_MAX", 3)
     assert client.post(CLEAR, headers=KEY).status_code == 200
-    assert "was done" in client.post(CLEAR, headers=KEY).json()["detail"]
+    assert "is done" in client.post(CLEAR, headers=KEY).json()["detail"]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])

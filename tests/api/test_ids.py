@@ -96,7 +96,7 @@ def test_a_line_that_is_not_one_is_named(post: Post, fault: str, sentence: str) 
 def test_what_was_taken_in_before_a_fault_is_told(post: Post) -> None:
     refused = post("".join(map(line, range(5_000))) + "{", {})
     assert "Line 5001" in refused["detail"]
-    assert "4000 ids were taken in before" in refused["detail"]
+    assert "4000 ids were imported before" in refused["detail"]
 
 
 def test_a_long_id_is_told_as_it_is_kept(post: Post, imports: list[ImportIds]) -> None:

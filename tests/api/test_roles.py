@@ -146,7 +146,7 @@ def test_who_is_not_known_is_not_told_what_the_service_waits_for(
         told = client.get("/readyz?verbose")
         assert told.status_code == 503
         assert "secret-orders" not in told.text
-        assert "a token with the role viewer" in told.json()["detail"]
+        assert "a token of the role viewer" in told.json()["detail"]
     for client in (client_of(asking, TOKENS["viewer"]), client_of(view)):
         assert "secret-orders" in client.get("/readyz").json()["detail"]
     failures = counted(client_of(asking), "ringfence_http_auth_failures_total", "reason")

@@ -81,7 +81,7 @@ def test_a_topic_that_is_created_again_while_the_service_runs_ends_it(
     if which == "input":  # with a topic the broker deletes the offsets of groups, in a while
         assert f"{topic}-0 was reset by hand or has expired" in told or f"{topic} was del" in told
     else:
-        assert f"{topic} was deleted and made anew" in told
+        assert f"{topic} was deleted and created again" in told
     assert (desk.count(desk.output), desk.count(desk.letters)) == (3, 0)
 
 

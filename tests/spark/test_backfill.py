@@ -259,4 +259,4 @@ def test_a_wrong_configuration_and_a_folder_of_no_backfill_are_told(tmp_path: Pa
     no_backfill = CliRunner().invoke(app, ["seed", "--target", str(tmp_path)])
     assert wrong.exit_code == no_backfill.exit_code == USAGE
     assert "servic" in wrong.stderr
-    assert "is no folder of a backfill" in no_backfill.stderr
+    assert "is not the folder of a backfill" in no_backfill.stderr

@@ -91,5 +91,5 @@ def test_a_path_is_a_path_whatever_it_is_called(tmp_path: Path) -> None:
     for name in ("tables", "/mnt/lake/s3a:/tables", "day:1"):
         assert local_path(Path(name)) == Path(name)
     assert existing_folder(tmp_path) == tmp_path
-    with pytest.raises(typer.BadParameter, match="is no folder"):
+    with pytest.raises(typer.BadParameter, match="is not a folder"):
         existing_folder(tmp_path / "none")

@@ -27,7 +27,7 @@ def test_a_failed_query_is_told_in_one_sentence(text: str, exit_code: int, told:
     [
         ("… TopicAuthorizationException: Not authorized …", "refuses to answer"),
         ("… TimeoutException: Timed out waiting for a node …", "does not answer"),
-        ("… UnknownTopicOrPartitionException: This server …", "lost a topic"),
+        ("… UnknownTopicOrPartitionException: This server …", "deleted a topic"),
     ],
 )
 def test_a_broker_that_does_not_answer_is_told_in_one_sentence(text: str, told: str) -> None:

@@ -74,7 +74,7 @@ def test_a_ring_that_is_too_short_is_told_with_the_sizes_that_help() -> None:
 
 @pytest.mark.parametrize(
     ("found", "beginning"),
-    [([LONG], "Yes"), ([COUNTED], "Unknown: no copy"), ([], "Nobody can tell")],
+    [([LONG], "Yes"), ([COUNTED], "Unknown: no copy"), ([], "Unknown")],
 )
 def test_whether_rings_are_long_enough_is_answered_in_the_first_word(
     found: list[AddressFound], beginning: str

@@ -106,7 +106,7 @@ def test_an_instance_that_is_not_reachable_is_told_with_its_trouble(shell: Shell
     with scripted(Reply(200, whole), Reply(200, part)) as script:
         well = shell("instance", "ls", "--url", script.url)
         ill = shell("instance", "ls", "--url", script.url)
-    assert (well.code, well.rows[1][:4]) == (0, ["0 (asked)", "running", "2", "0"])
+    assert (well.code, well.rows[1][:4]) == (0, ["0 (this one)", "running", "2", "0"])
     assert (ill.code, ill.rows[2][:4]) == (1, ["1", "lost", "", ""])
     assert "Instance 1 is not reachable: It does not answer." in ill.err
 
