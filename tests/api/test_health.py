@@ -14,7 +14,7 @@ def test_a_loop_whose_call_to_the_broker_does_not_return_is_alive_and_not_ready(
     assert client.get("/livez").status_code == 200
     refused = client.get("/readyz")
     assert refused.status_code == 503
-    assert "blocked for 5 s" in refused.json()["detail"]
+    assert "has been blocked for 5 s" in refused.json()["detail"]
 
 
 def test_a_loop_without_a_heartbeat_is_neither_alive_nor_ready(
