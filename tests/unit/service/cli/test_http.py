@@ -92,9 +92,9 @@ def test_a_put_whose_connection_broke_is_not_sent_again(calls: Calls) -> None:
         (problem(422, kind="invalid-request"), 2, "So it is."),
         (problem(422, kind="not-possible"), 1, "So it is."),
         (problem(500, trace_id="abc"), 1, "abc"),
-        (Reply(502, "<html>"), 6, "no reason"),
-        (Reply(302, None, {"Location": "/"}), 6, "no reason"),
-        (Reply(200, ["a"]), 6, "no document"),
+        (Reply(502, "<html>"), 6, "502"),
+        (Reply(302, None, {"Location": "/"}), 6, "302"),
+        (Reply(200, ["a"]), 6, "no JSON object"),
     ],
 )
 def test_a_refusal_is_a_sentence_and_a_code(

@@ -46,7 +46,11 @@ def test_a_group_is_judged_as_if_each_of_it_were_accepted_before_the_next(strate
     verdicts = draft.verdicts(group, [Origin(*SOURCE, at, at) for at in range(6)])
     reasons = [DUPLICATE, NEW, DUPLICATE, NEW, DUPLICATE, NEW]
     assert [why and why.reason for why in verdicts] == reasons
-    causes = [why.cause.startswith("an earlier record of its group") for why in verdicts if why is not None]
+    causes = [
+        why.cause.startswith("an earlier record of its group")
+        for why in verdicts
+        if why is not None
+    ]
     assert causes == [False, True, True]
     assert [why.original for why in verdicts if why is not None][1:] == [None, None]
     assert draft.sightings([b"P"], 0) == [[]]
