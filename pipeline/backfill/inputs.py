@@ -101,7 +101,7 @@ class BackfillInputs:
 
     @property
     def header_names(self) -> tuple[str, ...]:
-        """The headers that some check looks at."""
+        """The headers that some check reads."""
         templates = [
             text for route in self.by_topic.values() for text in _templates(route.settings)
         ]

@@ -1,1 +1,1 @@
-"""Command line: a client of the REST API that imports nothing of the service's internals."""
+"""Command line: a client of the REST API and nothing else."""

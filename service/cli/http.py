@@ -200,7 +200,9 @@ def _api_error(response: Response, url: str) -> ApiError:
     response.close()
     problem = _json(response)
     if not isinstance(problem, dict) or "title" not in problem:
-        detail = f"{url} returned only {response.status_code}; is it Ringfence's admin API?"
+        detail = (
+            f"{url} returned {response.status_code} and no reason; is it Ringfence's admin API?"
+        )
         problem = {"detail": detail}
     return ApiError(response.status_code, problem)
 
