@@ -48,7 +48,7 @@ def check(config: BridgeConfig) -> BridgeReport:
         raise ExitError(
             ExitCode.BROKER,
             f"{where[:1].upper()}{where[1:]} answered {error.fault.cause}; "
-            "check the address, the network and the user's rights.",
+            "check the address, the network and the user's ACLs.",
         ) from error
 
 

@@ -226,11 +226,11 @@ class BridgeLoop:
         """Publish what the bridge waits for; raise ExitError if it has waited too long."""
         cluster = self._config.source if side == "source" else self._config.target
         where, now_s = named(side, cluster), self._clock.monotonic_s()
-        self._watch.wait(f"{where}, which answered {cause}; see its log and the user's rights")
+        self._watch.wait(f"{where}, which answered {cause}; see its log and the user's ACLs")
         self._failing_since_s = self._failing_since_s or now_s
         if now_s - self._failing_since_s > self._patience_s:
             sentence = (
                 f"Cannot work with {where}, which answered {cause}; "
-                "check the address, the network and the user's rights."
+                "check the address, the network and the user's ACLs."
             )
             raise ExitError(ExitCode.BROKER, sentence)

@@ -106,7 +106,7 @@ def check(config: Config) -> CheckReport:
         raise ExitError(
             ExitCode.BROKER,
             f"The broker at {servers} does not answer requests ({fault.name()}: "
-            f"{fault.str()}); check the address, the network and the user's rights.",
+            f"{fault.str()}); check the address, the network and the user's ACLs.",
         ) from error
 
 

@@ -532,5 +532,5 @@ class Loop:
         is_cut_off = self._retry_policy.is_cut_off(finds_broker=error.code() not in SILENT)
         if fault.remedy is Recovery.REBUILD or is_cut_off:
             raise OutcomeUnknownError(fault)
-        sentence = f"the broker, which answered {fault.cause}; see its log and our ACLs"
+        sentence = f"the broker, which answered {fault.cause}; see its log and the user's ACLs"
         self._retry_policy.back_off(sentence)

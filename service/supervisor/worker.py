@@ -133,7 +133,7 @@ class LoopRunner:
                 without_frames(unknown)
                 self._reporter.unknown(unknown.fault)
                 cause = unknown.fault.cause
-                sentence = f"the broker, which answered {cause}; see its log and our ACLs"
+                sentence = f"the broker, which answered {cause}; see its log and the user's ACLs"
                 self._retry_policy.wait(sentence, until_commit=not unknown.fault.fenced)
                 pause_s = _PAUSE_S
                 if unknown.fault.fenced:
@@ -258,7 +258,7 @@ class LoopRunner:
         return ExitError(
             ExitCode.BROKER,
             f"Cannot work with the broker at {self._servers}, which answered {cause}; "
-            "check the address, the network and our rights.",
+            "check the address, the network and the user's ACLs.",
         )
 
     def _fenced(self, fault: KafkaFailure) -> None:

@@ -104,7 +104,7 @@ class FakeRedrives:
     @property
     def _jobs(self) -> dict[str, RedriveJob]:
         if not self._is_up:
-            raise Unavailable("The config topic was not read yet; ask again.")
+            raise Unavailable("The metadata topic was not read yet; ask again.")
         return self._all
 
     def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:

@@ -76,7 +76,7 @@ id_cache_size = 1000000""",
         assert producer.flush(READ_S) == 0
 
     def redrive(self, **order: object) -> str:
-        """Begin one; its id. Asked again while it is told to: the config topic has to be read."""
+        """Begin one; its id. Asked again while it is told to: the metadata topic has to be read."""
         answer = self.service.answered("/v1/redrives", order)
         assert answer.status == 202, answer
         return str(answer.document["id"])

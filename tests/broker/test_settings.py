@@ -78,7 +78,7 @@ id_cache_size = 2000
             found = service.ask(path)
             headers = {"If-Match": found.document["etag"]} if found.status == 200 else {}
             answers.append(service.ask(f"{path}?{APPLIED}", body, "PUT", headers))
-            # Others write the config topic too; what is not applied yet is waited for again.
+            # Others write the metadata topic too; what is not applied yet is waited for again.
             return answers[-1].status not in {202, 503}
 
         answers: list[Answer] = []

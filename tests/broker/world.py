@@ -141,7 +141,7 @@ output = "{self.output}"
         )
 
     def is_announced(self) -> bool:
-        """Whether the config topic names an instance, which it does once that has joined."""
+        """Whether the metadata topic names an instance, which it does once that has joined."""
         told = drained(self.client, f"{self.group}.config", 1)
         return any(b"instance" in (each.record.key or b"") for each in told)
 

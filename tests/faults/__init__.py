@@ -42,7 +42,7 @@ ROWS: Final[Mapping[int, str]] = {
     32: "a broker reports for a moment less of a log than it has",
     33: "a record whose checks fail in a way that nobody foresaw",
     34: "a rolling update adds or removes a route while both versions decide",
-    35: "a writer of the config topic is fenced after its record was committed",
+    35: "a writer of the metadata topic is fenced after its record was committed",
     36: "each of three brokers is restarted, killed or stands still in turn",
     37: "the broker is another version of Kafka",
 }

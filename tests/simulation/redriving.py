@@ -189,7 +189,7 @@ class RedriveWorld(World):
         self.commands: list[DecideDeadLetters] = []
         """All that were sent."""
         self._slow: Instance | None = None
-        """One that has a bad connection to the broker of the config topic."""
+        """One that has a bad connection to the broker of the metadata topic."""
 
     def run(self) -> None:
         """Have some records decided, redrive what was refused, and see what became of it."""

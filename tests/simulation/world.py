@@ -95,7 +95,7 @@ class World:
         if self.case.late_output and chance.random() < 0.1:
             self._outputs()
         if chance.random() < 0.1:
-            # A follower of the config topic lags by less time than a broker takes to compact it.
+            # A follower of the metadata topic lags by less time than a broker takes to compact it.
             self.log.compact(TOMBSTONES_KEPT_MS, but=(config_topic(GROUP),))
         if chance.random() < 0.05:
             self._arrival()

@@ -123,7 +123,7 @@ class Living:
         self._start_before()
 
     def _start_before(self) -> None:
-        """It is not the first start: that one writes to the config topic."""
+        """It is not the first start: that one writes to the metadata topic."""
         topics = FakeAdmin(self.cluster).topics(["orders"])
         self.cluster.create_topic(config_topic(GROUP), 1, cleanup_policy="compact")
         layout, routes = Topology.of(self.config, topics), InstanceFileRoutes.of(self.config)

@@ -37,7 +37,7 @@ def test_how_an_address_remembers_is_told_by_its_strategy() -> None:
 
 
 def written(*overlays: SettingsOverlay) -> list[tuple[bytes | None, bytes | None, int]]:
-    """The config topic after these documents, each a minute after the one before."""
+    """The metadata topic after these documents, each a minute after the one before."""
     revisions = SettingsHistory()
     records: list[tuple[bytes | None, bytes | None, int]] = []
     for minute, overlay in enumerate(overlays):

@@ -52,7 +52,7 @@ def job(mode: Mode = "through", **changes: object) -> RedriveJob:
 
 
 def write(living: Living, job: RedriveJob) -> None:
-    """As the config topic holds it."""
+    """As the metadata topic holds it."""
     key, value = job.record
     living.cluster.write(config_topic(GROUP), 0, Record(key, value, None, 1))
 

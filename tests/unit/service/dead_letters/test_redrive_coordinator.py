@@ -56,7 +56,7 @@ async def at_once(work: Callable[[], T]) -> T:
 
 
 class Site(QueryService):
-    """An instance with three dead letters. Its loop answers, and it reads the config topic."""
+    """An instance with three dead letters. Its loop answers, and it reads the metadata topic."""
 
     def __init__(self) -> None:
         self.living, self.loop = with_dead_letters("a", "b", "c")

@@ -126,7 +126,7 @@ class Owners(QueryService):
 
 
 class Topic:
-    """The config topic's job."""
+    """The metadata topic's job."""
 
     def __init__(self, job: RedriveJob) -> None:
         self.job: RedriveJob | None = job

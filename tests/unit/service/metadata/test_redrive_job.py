@@ -1,4 +1,4 @@
-"""Jobs: what may become of them, and what the config topic holds."""
+"""Jobs: what may become of them, and what the metadata topic holds."""
 
 from typing import get_args
 

@@ -151,7 +151,7 @@ def test_a_config_topic_that_was_made_anew_holds_nobody_up() -> None:
 
 
 class Slow(Chance):
-    """What stands in the config topic takes its time to come."""
+    """What stands in the metadata topic takes its time to come."""
 
     after_ms = 0
 

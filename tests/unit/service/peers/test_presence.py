@@ -1,4 +1,4 @@
-"""Presence: an instance stands on the config topic while it is there, and no longer."""
+"""Presence: an instance stands on the metadata topic while it is there, and no longer."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ MINE = announced("0", 1)
 
 
 class Topic:
-    """The config topic, of which everything is read at once."""
+    """The metadata topic, of which everything is read at once."""
 
     def __init__(self) -> None:
         self.settings = MetadataImage()

@@ -377,7 +377,9 @@ def test_closing_leaves_the_group_and_no_transaction_open() -> None:
     loop = living.running()
     loop.close()
     assert loop._transaction_manager._producer is None, "it would keep its threads"
-    assert living.faults.passed["close"] == 2, "the consumers of the group and of the config topic"
+    assert living.faults.passed["close"] == 2, (
+        "the consumers of the group and of the metadata topic"
+    )
     assert all(producing.open is None for producing in living.cluster.producing.values())
     with pytest.raises(RuntimeError, match="closed"):
         loop.assignment.consumer.consume(1, 0)
@@ -452,7 +454,7 @@ def test_the_marker_of_a_transaction_is_no_lag() -> None:
 @pytest.mark.parametrize(
     ("step", "closed"),
     [("consume", 1), ("subscribe", 2)],
-    ids=["the config topic is read", "the group is about to be joined"],
+    ids=["the metadata topic is read", "the group is about to be joined"],
 )
 def test_a_life_that_could_not_begin_leaves_no_client_behind(step: str, closed: int) -> None:
     living = Living()

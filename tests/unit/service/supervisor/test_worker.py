@@ -55,7 +55,7 @@ def test_it_processes_until_it_is_told_to_stop_and_leaves_the_group() -> None:
     run(living)
     assert living.values("orders.unique") == ["a"]
     assert living.board.read().phase == "stopping"
-    assert living.faults.passed["close"] == 2  # the group's, and that of the config topic
+    assert living.faults.passed["close"] == 2  # the group's, and that of the metadata topic
 
 
 def test_a_batch_at_hand_is_finished_before_it_stops() -> None:
@@ -352,7 +352,7 @@ def test_at_the_first_start_a_right_that_is_lacking_is_waited_for_20_seconds() -
     begun_s = living.clock.monotonic_s()
     error = ended(living)
     assert error.exit_code is ExitCode.BROKER
-    assert "our rights" in error.sentence
+    assert "the user's ACLs" in error.sentence
     assert 20 < living.clock.monotonic_s() - begun_s < 25
 
 
@@ -426,7 +426,7 @@ def test_a_topic_that_stays_missing_ends_the_process_and_the_group_is_left() -> 
     del living.cluster.logs["orders.unique"]
     living.send("a")
     assert ended(living).exit_code is ExitCode.BROKER
-    assert living.faults.passed["close"] == 2  # the group's, and that of the config topic
+    assert living.faults.passed["close"] == 2  # the group's, and that of the metadata topic
 
 
 # The disk and the changelog.
