@@ -69,16 +69,6 @@ Url = Annotated[
     ),
 ]
 
-Context_ = Annotated[
-    str | None,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        help="A named API; see ringfence context.",
-        rich_help_panel=WHERE,
-    ),
-]
-
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -136,7 +126,6 @@ _OF_ALL: Final[dict[str, tuple[object, object]]] = {
     "as_json": (AsJson, False),
     "utc": (Utc, False),
     "url": (Url, None),
-    "context": (Context_, None),
     "token_file": (TokenFile, None),
     "ca_file": (CaFile, None),
     "timeout_s": (Timeout, 10.0),
@@ -253,9 +242,7 @@ def _run(function: Callable[..., None], options: dict[str, Any], arguments: dict
     from service.cli.http import AdminApi  # noqa: PLC0415 - imports httpx2, which is slow
 
     screen = CommandOutput(as_json=options["as_json"], utc=options["utc"])
-    requested = TargetOptions(
-        options["url"], options["token_file"], options["ca_file"], options["context"]
-    )
+    requested = TargetOptions(options["url"], options["token_file"], options["ca_file"])
     with AdminApi(where(requested, os.environ), options["timeout_s"], screen.note) as api:
         call = CommandContext(
             api=api,

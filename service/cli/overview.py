@@ -50,7 +50,6 @@ LATER: Final[dict[str, dict[str, LazyCommand]]] = {
         "dead-letter": LazyCommand("dead_letters:app", "Records that were not accepted, and why."),
         "redrive": LazyCommand("redrives:app", "Send dead letters again."),
         "settings": LazyCommand("settings:app", "All settings as one document; history, rollback."),
-        "context": LazyCommand("contexts:app", "Named APIs for commands to use."),
     },
 }
 _HEAD: Final = """\

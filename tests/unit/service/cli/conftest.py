@@ -61,10 +61,9 @@ def logged() -> Iterator[io.StringIO]:
 
 @pytest.fixture(autouse=True)
 def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A user without contexts, tokens and colours; the folder of the settings."""
-    for name in ("URL", "TOKEN", "TOKEN_FILE", "CA_FILE", "CONTEXT"):
+    """A user without tokens and colours; the folder of the settings."""
+    for name in ("URL", "TOKEN", "TOKEN_FILE", "CA_FILE"):
         monkeypatch.delenv(f"RINGFENCE_{name}", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")

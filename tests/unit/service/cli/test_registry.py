@@ -121,7 +121,7 @@ def test_no_command_is_documented_that_there_is_not() -> None:
     assert set(re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)) == set(EVERY)
 
 
-@pytest.mark.parametrize("option", ["--url", "--context", "--token-file", "--ca-file", "--timeout"])
+@pytest.mark.parametrize("option", ["--url", "--token-file", "--ca-file", "--timeout"])
 def test_what_all_commands_take_is_documented(option: str) -> None:
     assert f"`{option}`" in DOCUMENTED
     assert option in {each for param in ALL["status"].params for each in param.opts}
