@@ -23,7 +23,7 @@ from service.dedup.claim import (
 )
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.output import OutputResolver, OutputTopic
-from service.dedup.plan import BatchCounts, DuplicateExample, Output
+from service.dedup.plan import BatchCounts, Output
 from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.dedup.route import InputPartition
 from service.kafka.topics import RepartitionTopic
@@ -253,7 +253,7 @@ class Checks:
         outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
         label = (self._settings.name, context.name)
         if repetition is not None:
-            self._count(context, record, headers, claim, repetition)
+            self._count(context, repetition)
         elif counts(context, claim):
             self._contexts.admit(context)
             context.draft.remember(claim, self.origin_of(record))
@@ -275,7 +275,7 @@ class Checks:
         """
         tally, route = self._tally, self._settings.name
         if why.reason in REPEATED and context is not None:
-            self._count(context, record, headers, claim, why)
+            self._count(context, why)
             if context.settings.on_duplicate == "drop" or not self._is_first(
                 record, context, claim, why
             ):
@@ -290,24 +290,11 @@ class Checks:
         tally.dead_letters[route, why.reason] += 1
         self._progress.outputs.append(output_of(record, target, letter, self._progress.now_ms))
 
-    def _count(
-        self,
-        context: AddressContext,
-        record: Record,
-        headers: Headers,
-        claim: Claim,
-        why: Rejection,
-    ) -> None:
-        """Count a duplicate; keep its distance, and itself as the example if it is the first."""
-        tally, label = self._tally, (self._settings.name, context.name)
-        tally.duplicates[label] += 1
+    def _count(self, context: AddressContext, why: Rejection) -> None:
+        """Count a duplicate and keep its distance."""
+        self._tally.duplicates[self._settings.name, context.name] += 1
         if why.accepted_ms is not None:
-            tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
-        if tally.example is None:
-            offset, identifier = record.offset() or 0, claim.identifier
-            tally.example = DuplicateExample(
-                *label, self._source, offset, identifier, why.original, headers
-            )
+            self._tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
 
     def _is_first(
         self, record: Record, context: AddressContext, claim: Claim, why: Rejection

@@ -24,12 +24,12 @@ from service.dedup.claim import (
 )
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.pending_groups import GroupName
-from service.dedup.plan import BatchCounts, DuplicateExample, Output
+from service.dedup.plan import BatchCounts, Output
 from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
-from state.model import NO_CLAIM, Rejection, repetition_of
+from state.model import NO_CLAIM, Rejection
 from state.strategies.ring import RingDraft
 
 # For the key, headers and envelope of a fast-path record: an id has at most 64 KiB.
@@ -56,8 +56,8 @@ class FastPath:
     """The dead-letter topic; None if it depends on more than the address."""
     repeats: int = 0
     """Number of duplicates found; counted when the transaction is sealed."""
-    dropped: tuple[int, int, int, bytes, Headers] | None = None
-    """The first dropped duplicate: ring number, offset, time, id, headers."""
+    dropped: tuple[int, int] | None = None
+    """The first dropped duplicate: ring number and time."""
 
 
 class FastPaths:
@@ -111,16 +111,10 @@ class FastPaths:
                     self._sample_dropped(fast_path, tally)
 
     def _sample_dropped(self, fast_path: FastPath, tally: BatchCounts) -> None:
-        """Report one dropped duplicate as a sample for the rest."""
+        """Report the distance of one dropped duplicate as a sample for the rest."""
         assert fast_path.dropped is not None  # it has dropped some
-        number, offset, time_ms, identifier, headers = fast_path.dropped
-        origin = fast_path.draft.origin(number)
-        tally.distances_ms.append(time_ms - origin.time_ms)
-        if tally.example is None:
-            source, original = self._input_partition.source, repetition_of(origin).original
-            tally.example = DuplicateExample(
-                *fast_path.label, source, offset, identifier, original, headers
-            )
+        number, time_ms = fast_path.dropped
+        tally.distances_ms.append(time_ms - fast_path.draft.origin(number).time_ms)
 
     def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> FastPath | None:
         """Open the fast path of this address; None if its records need the full path."""
@@ -352,13 +346,7 @@ class Evaluator:
                     continue
                 if fast_path.drops:
                     if not fast_path.repeats:
-                        fast_path.dropped = (
-                            number,
-                            packed_position - base,
-                            time_ms,
-                            identifier,
-                            headers or [],
-                        )
+                        fast_path.dropped = (number, time_ms)
                     fast_path.repeats += 1
                     continue
                 if fast_path.dead_letter is not None:
@@ -404,13 +392,6 @@ class Evaluator:
         assert target is not None  # the caller checked
         origin = fast_path.draft.origin(number)
         self._distance(time_ms - origin.time_ms)
-        if self._tally.example is None:
-            original = repetition_of(origin).original
-            source = self._source
-            example = DuplicateExample(
-                *fast_path.label, source, offset, identifier, original, headers
-            )
-            self._tally.example = example
         envelope = self.checks.envelope(context)
         letter = envelope.repetition(headers, offset, timestamp_ms, identifier, origin)
         return output_of(message, target, letter, self._progress.now_ms)

@@ -37,18 +37,6 @@ class AddressChange(NamedTuple):
     """What `memory` applies; its type depends on the strategy."""
 
 
-class DuplicateExample(NamedTuple):
-    """One duplicate of a transaction, for the log."""
-
-    route: str
-    address: str
-    source: PartitionId
-    offset: int
-    identifier: bytes | None
-    original: str | None
-    headers: Headers
-
-
 @dataclass(slots=True)
 class BatchCounts:
     """Record counts of a transaction by (route, address); dead letters by (route, reason)."""
@@ -72,8 +60,6 @@ class BatchCounts:
     """The largest timestamp."""
     distances_ms: list[int] = field(default_factory=list, compare=False)
     """Times from accepted records to their duplicates, where known at no extra cost."""
-    example: DuplicateExample | None = field(default=None, compare=False)
-    """The first duplicate."""
 
 
 @dataclass(slots=True)

@@ -13,16 +13,14 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ringfence.headers import Headers, id_text
+from ringfence.headers import Headers
 from service.clock import Clock
 from service.config.addresses import AddressBook
 from service.config.load import Config, ServiceSettings
 from service.config.model import EXPRESSION_MARKER
 from service.config.tasks import hops_of
-from service.dedup.dead_letter import ID_CHARS_MAX
 from service.dedup.partition import OwnedPartition, PartitionPhase
-from service.dedup.plan import NO_TIME_MS, BatchCounts, DuplicateExample, Plan
-from service.dedup.record import trace_of
+from service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from service.dedup.route import Template
 from service.kafka.errors import KafkaFailure
 from service.processor.assignment import Assignment, describe_held
@@ -165,46 +163,7 @@ def _add(
             counts[address] += records
 
 
-LOG_PERIOD_S: Final = 10.0
-
 _log = structlog.stdlib.get_logger(__name__)
-
-
-class DuplicatesLog:
-    """Logs one duplicate per period as an example, with the number of the others."""
-
-    def __init__(self) -> None:
-        self._logged_s = float("-inf")
-        self._suppressed = 0
-
-    def log(self, tally: BatchCounts, now_s: float) -> None:
-        """Log the example of a committed transaction if it is time."""
-        example = tally.example
-        if example is None:
-            return
-        self._suppressed += tally.duplicates.total()
-        if now_s - self._logged_s < LOG_PERIOD_S:
-            return
-        self._logged_s = now_s
-        _log.info("duplicate", **_fields(example), suppressed=self._suppressed - 1)
-        self._suppressed = 0
-
-
-def _fields(example: DuplicateExample) -> dict[str, object]:
-    """Return the fields of the log line, without unknown ones."""
-    trace = trace_of(example.headers)
-    identifier = example.identifier
-    fields = {
-        "route": example.route,
-        "address": example.address,
-        "id": None if identifier is None else id_text(identifier)[:ID_CHARS_MAX],
-        "topic": example.source.topic,
-        "partition": example.source.partition,
-        "offset": example.offset,
-        "original": example.original,
-        "trace_id": None if trace is None else trace.trace_id,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 _PUBLISH_S: Final = 0.25
@@ -230,7 +189,6 @@ class Reporter:
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         self._totals = RunningTotals()
         self._published_s = float("-inf")
-        self._duplicates_log = DuplicatesLog()
         self._rebalances = 0
         self._changes: Counter[RebalanceKind] = Counter()
         self._sampler, self._sampled_s = StateSampler(), float("-inf")
@@ -278,7 +236,6 @@ class Reporter:
             self._trace = None
         self._totals.add(plan, now_ms)
         count(self._metrics, plan, now_ms)
-        self._duplicates_log.log(plan.tally, self._clock.monotonic_s())
         self._metrics.stage("commit", duration_s)
         self._metrics.committed(duration_s)
 

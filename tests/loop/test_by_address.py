@@ -13,7 +13,6 @@ from service.config.load import RouteSettings
 from service.config.tasks import Hop
 from service.dedup.dead_letter import RedrivenRecord
 from service.dedup.decider import WrongPartitionError
-from state.model import PartitionId
 from state.pending_group import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
@@ -29,7 +28,6 @@ from tests.support.deciding import (
     told,
     topics,
 )
-from tests.support.helpers import some
 
 ROUTE = RouteSettings(name="all", inputs=("orders", "more"), address="all", output="{topic}.unique")
 Header = tuple[str, bytes | None]
@@ -61,8 +59,6 @@ def test_a_duplicate_from_another_input_is_caught_and_names_its_original() -> No
     envelope = told(letter[-1])
     assert envelope[DeadLetter.ORIGINAL] == "orders-2@5"
     assert (envelope[DeadLetter.TOPIC], envelope[DeadLetter.OFFSET]) == ("more", "5")
-    dropped = some(world(on_duplicate="drop").decide(*twice).tally.example)
-    assert (dropped.source, dropped.offset) == (PartitionId("more", 0), 5)
 
 
 def test_a_group_whose_earlier_record_lost_its_route_meanwhile_is_refused_whole() -> None:
