@@ -18,7 +18,7 @@ Responses = dict[int | str, dict[str, Any]]
 DESCRIPTION: Final = """\
 Observe and control Ringfence. Every error is a problem (RFC 9457) of type
 `application/problem+json`. Every response has the header `X-Request-Id`: the one of the request, or
-a generated one. Times are RFC 3339 in UTC; the names of numbers contain their unit.
+a generated one. Times are RFC 3339 in UTC; numeric fields have their unit in their name.
 """
 _SCHEMAS: Final = "#/components/schemas/{model}"
 _ANY_ERROR: Final = (

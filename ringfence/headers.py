@@ -15,6 +15,7 @@ DUPLICATE_ID: Final = "_DUPL_ID"
 DUPLICATE_ID_ALIASES: Final = frozenset({DUPLICATE_ID, "_AMQ_DUPL_ID", "_HQ_DUPL_ID"})
 
 EXPIRES_AT: Final = "_EXPIRES_AT"
+"""When the record expires, in milliseconds since 1970, as digits."""
 
 PUBLISHER: Final = "_PUBLISHER"
 """Name of the publisher that numbers the message, in UTF-8."""

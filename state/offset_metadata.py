@@ -1,8 +1,9 @@
 """Offset metadata: the changelog position committed with each input offset, for takeover checks.
 
-The metadata of a committed input offset names the last changelog offset, the state format and the
-ids of both topics. It is committed in the same transaction as the offset, so it is either right
-or absent.
+The metadata of a committed input offset holds the last changelog offset, the state format, the ids
+of both topics, the partition's time, two revisions of the settings and the start of the changelog
+(`OffsetMetadata`). It is committed in the same transaction as the offset, so it is either right or
+absent.
 """
 
 import json

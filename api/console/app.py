@@ -68,5 +68,5 @@ def router(view: ServiceView) -> APIRouter:
 
 @shows_problems("")
 async def _not_found(_: Request) -> Response:
-    detail = "There is no page of the console at this address; the navigation lists all pages."
+    detail = "There is no page of the console at this URL; the navigation lists all pages."
     raise PageFailed(ApiProblem(NOT_FOUND.status, NOT_FOUND.name, NOT_FOUND.title, detail))

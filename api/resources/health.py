@@ -161,7 +161,7 @@ def _broker_check(status: ServiceStatus, *, by_name: bool) -> Check:
     waiting = status.phase == "waiting"
     sentence = f"Waiting for {(by_name and status.waiting_for) or 'another system'}"
     if not by_name:
-        sentence += "; see its log, or /readyz with a token of the role viewer"
+        sentence += "; see the log of this service, or /readyz with a token of the role viewer"
     detail = sentence if waiting else "The service is not waiting."
     return Check(name="broker", ok=not waiting, detail=detail)
 

@@ -1,7 +1,8 @@
 """`/v1/redrives…`: jobs that process dead letters again.
 
 A job is written to the metadata topic and run by one of the instances (`service/dead_letters`). It
-survives restarts, and sends no dead letter twice.
+survives restarts, and sends no dead letter twice. Reading needs the role `viewer`, every other
+operation `operator`, as everywhere (`api.principal.AccessRules`).
 """
 
 from collections.abc import Callable

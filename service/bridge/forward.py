@@ -1,7 +1,8 @@
 """Forwarding: computes the records to send for the records of one partition. No I/O.
 
 Key, value, timestamp, and order and repeats of headers stay unchanged. The target partition is the
-same on every attempt. A record that cannot be sent to its target is replaced by a dead letter.
+same on every attempt. A record without an id gets a stamp (`service.dedup.claim`). A record that
+cannot be sent to its target is replaced by a dead letter.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

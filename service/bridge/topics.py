@@ -43,9 +43,9 @@ class TopicMappings:
         self._clock = clock
         self._asked_s = float("-inf")
         self.open: Mapping[str, TopicMapping] = {}
-        """Mappings with both ends, by source topic."""
+        """Mappings with both topics, by source topic."""
         self.missing: tuple[str, ...] = ()
-        """A phrase for each end that does not exist."""
+        """A phrase for each missing topic."""
         self.cluster_id = ""
         """Cluster id of the source; empty until it has answered."""
 

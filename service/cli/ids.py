@@ -112,7 +112,7 @@ def import_ids(
 ) -> None:
     """Import ids into an address as if it had accepted them.
 
-    Counts the new ids first, and asks.
+    Counts the new ids first, and asks for confirmation.
     """
     path = path_of("v1", "addresses", address, "ids:import")
     preview = call.api.upload(path, lines_of_file(file), input=instead_of, dry_run=True)

@@ -187,10 +187,8 @@ class DeadLetterBrowser:
         topics = self.topics(clients)
         for name in wanted.topics:
             if name not in topics:
-                known = ", ".join(topics) or "none that exists"
-                raise NotPossible(
-                    f"{name} is not a dead-letter topic of this group; they are: {known}."
-                )
+                known = f"those are: {', '.join(topics)}" if topics else "none exists yet"
+                raise NotPossible(f"{name} is not a dead-letter topic of this group; {known}.")
         infos = clients.cluster.topics(wanted.topics or topics)
         sources = [
             PartitionId(name, number)
@@ -209,7 +207,10 @@ class DeadLetterBrowser:
         Raises Busy if `READERS_MAX` requests are reading, Unavailable if the broker fails.
         """
         if not self._slots.acquire(blocking=False):
-            raise Busy(f"{READERS_MAX} requests read dead letters already; ask again.", 2)
+            raise Busy(
+                f"{READERS_MAX} requests are already reading dead letters, the maximum; try again.",
+                2,
+            )
         try:
             clients = self._clients()
             consumer = clients.observer()
@@ -344,4 +345,4 @@ def _offsets_of(cursor: object, *, newest: bool) -> dict[PartitionId, int]:
                     for topic, offsets in by_topic.items()
                     for partition, offset in offsets
                 }
-    raise NotPossible("The page token is none that a page of this order has given.")
+    raise NotPossible("The page token is not one of this sort order; start without one.")

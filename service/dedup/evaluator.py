@@ -150,7 +150,7 @@ class FastPaths:
         )
 
     def _dead_letter(self, context: AddressContext) -> OutputTopic | None:
-        """Return the one topic for all duplicates of an address, if it is one and has room."""
+        """Return the topic of an address's dead letters if it is one, and each of them fits."""
         if context.settings.on_duplicate == "mark" or context.settings.dead_letter_audit:
             return None
         template = self._input_partition.route.dead_letter
@@ -299,7 +299,7 @@ class Evaluator:
         """Decide every record; add the outputs to the progress.
 
         This is the only Python loop that runs once per record. Fields that every record has are
-        read as columns, in C-level loops. The parts of a record are dropped once it is sent, so
+        read as columns, in C-level loops. The fields of a record are released once it is sent, so
         they stay in the processor's cache.
         """
         progress, base = self._progress, self._base

@@ -149,7 +149,7 @@ class OutputResolver:
 
 
 def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> OutputTopic:
-    """Keep the partition number if both topics have as many; else by key, or modulo."""
+    """Keep the number if both topics have equally many partitions; else by key, or modulo."""
     number = input_partition.source.partition
     keyed = number if info.partitions == input_partition.partitions else BY_KEY
     return OutputTopic(name, info.record_bytes_max, keyed, number % info.partitions)
@@ -170,7 +170,7 @@ class PoisonRecords:
     records_max: int
     by_position: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
-    """Records whose dead letter was refused, or that of a record which they displaced."""
+    """Records whose own dead letter was refused, or that of a group which they displaced."""
     suspects: dict[PartitionId, int] = field(default_factory=dict)
     """By partition the offset after the last record of refused transactions."""
 
@@ -226,7 +226,7 @@ class PoisonRecords:
         return known.why.reason is Reason.FAILED_CHECK
 
     def passed(self, running: Mapping[PartitionId, OwnedPartition], records_max: int) -> None:
-        """Forget refused records behind a commit; batches grow again when none is ahead."""
+        """Forget refused records that are committed; let batches grow again once none is left."""
 
         def is_ahead(source: PartitionId, offset: int) -> bool:
             return source in running and running[source].next_offset <= offset

@@ -166,7 +166,7 @@ class InputPartition(NamedTuple):
             cause = f"the address is empty or longer than {ADDRESS_BYTES_MAX} bytes"
             raise RejectedError(Reason.NO_ADDRESS, cause)
         if address.startswith(AUDIT):
-            cause = f"the address begins with {AUDIT}, where dead letters are remembered"
+            cause = f"the address begins with {AUDIT}, a prefix that Ringfence reserves"
             raise RejectedError(Reason.NO_ADDRESS, cause)
         return address
 

@@ -63,7 +63,9 @@ class IdSource:
         address = self._address or self._input_partition.address(message.key(), headers or ())
         settings = settings_of(self._book, address)
         if settings.strategy not in _TAKEN or not settings.remembers:
-            self.left_out[f"their address has strategy {settings.strategy}"] += 1
+            self.left_out[
+                f"their address imports no ids (strategy {settings.strategy}, or size 0)"
+            ] += 1
             return None
         claim = self._claim(message, headers or (), settings.strategy)
         if claim.identifier is None:

@@ -87,7 +87,7 @@ class Clients(Protocol):
         ...
 
     def consumer(self, on_doubt: Callable[[], None]) -> Consumer:
-        """Create the group member that reads the inputs.
+        """Create the group member that reads the topics of its hop.
 
         It calls `on_doubt` when a topic that it reads may have been deleted and created again,
         before it delivers any record of the new topic.

@@ -21,7 +21,7 @@ class Recovery(Enum):
 
 
 class KafkaFailure(NamedTuple):
-    """An error in the middle of a transaction."""
+    """A classified error of a Kafka client."""
 
     remedy: Recovery
     of_record: bool
@@ -118,7 +118,7 @@ _HINTS: Final = {
 
 
 def fault_of(error: KafkaError) -> KafkaFailure:
-    """Classify an error of begin, send, flush, commit or abort."""
+    """Classify an error of a producer or a consumer."""
     code = error.code()
     # A static member that was replaced gets one fatal error, which lacks its own code.
     is_fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - the binding's name

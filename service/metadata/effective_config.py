@@ -1,7 +1,7 @@
 """Effective configuration: that of the running service, for a command that has only the file.
 
-Routes and addresses set over REST override those of the file. Nothing is written: no writer of the
-metadata topic is fenced, and a missing topic is not created.
+Routes and addresses set over REST override those of the file (`settings.apply_overlay`). Nothing is
+written: no writer of the metadata topic is fenced, and a missing topic is not created.
 """
 
 from contextlib import closing

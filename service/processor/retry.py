@@ -1,7 +1,8 @@
 """Retry policy: how long a loop waits for a broker, and its exit code once a limit is exceeded.
 
-One policy serves all lives of a loop, since a wait may outlast a life. It tells the reporter about
-waits; it never asks the reporter.
+One policy serves all lives of a loop, since a wait may outlast a life. The loop calls `back_off`
+for errors of the broker and `turned` after each turn without one; `service.kafka.errors` classifies
+errors. The policy reports waits and reads nothing from the reporter.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ _CUT_OFF_S: Final = 20.0
 BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse all work before the process ends with exit code 3."""
 _SILENT_S: Final = 2.0
-"""A response to a transaction that takes longer is a wait."""
+"""A transaction request that is unanswered for longer counts as a wait."""
 
 
 class RetryPolicy:
@@ -63,7 +64,10 @@ class RetryPolicy:
             self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
 
     def back_off(self, sentence: str, *, until_commit: bool = False) -> None:
-        """Wait, sleep, and raise ExitError 3 after `BROKER_PATIENCE_S`."""
+        """Note the wait and sleep, longer after each failure in a row.
+
+        Raises ExitError 3 once the wait exceeds `BROKER_PATIENCE_S`.
+        """
         self.wait(sentence, until_commit=until_commit)
         if self.waited_s() > BROKER_PATIENCE_S:
             raise ExitError(ExitCode.BROKER, f"Gave up waiting for {sentence}.")
@@ -73,7 +77,7 @@ class RetryPolicy:
     def turned(self, waiting: str | None, has_caught_up: Callable[[], bool]) -> None:
         """Handle a turn without errors; `waiting` is what it still waits for, if anything.
 
-        `has_caught_up` tells whether nothing is left that a commit could prove.
+        `has_caught_up` tells whether all input is committed, so that no further commit is expected.
         """
         if waiting is not None:
             self.wait(waiting)

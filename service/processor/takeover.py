@@ -210,7 +210,7 @@ _BUSY_PAUSE_S: Final = 0.25
 _SHORT_S: Final = 10.0
 
 _SHORT_GAP_S: Final = 5.0
-"""Two short reports that are further apart may come from two starts of a broker."""
+"""Reports further apart do not count as one streak: the broker may have restarted in between."""
 
 _STALLED_S: Final = 30.0
 

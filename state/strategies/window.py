@@ -6,7 +6,7 @@ a duplicate counts as seen, so an id that is repeated without end never expires.
 expired ids at intervals, so there an id lives for one to two windows, and its list is gone after a
 restart. (MS-MQQB 3.1.5.8.1)
 
-An id is stored with its publisher's name, both in their stored form. So a lookup by id alone finds
+An id is stored with its publisher's name, each hashed if it is long. So a lookup by id alone finds
 it for every publisher.
 
 The ids of a batch are stored in segments, in order, with the times when they were seen. Each time
