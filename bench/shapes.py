@@ -65,7 +65,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
                 known += 1
         runs = draft.seal()
         store.apply(draft.deletions("bench") + draft.edits("bench", runs), _POSITION)
-        cache.apply(_SOURCE, "bench", committed, RingContent(runs, len(draft.expired)))
+        cache.apply(_SOURCE, "bench", committed, RingContent(runs, len(draft.evicted)))
         cache.tidy()
         return known
 

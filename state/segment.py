@@ -1,4 +1,4 @@
-"""Segment: the ids that one batch added to an address; written once, deleted when all expired.
+"""Segment: the ids that one batch added to an address; written once, deleted once all are evicted.
 
 An id's number counts the ids that its address has accepted. A segment holds consecutive numbers
 from `first` on, and for each id the origin of the accepted record. `floor` is the lowest number
@@ -319,7 +319,7 @@ def _unpack(value: bytes, position: int, count: int) -> tuple[Sequence[int], int
     return array("q", [base + distance for distance in distances]), end
 
 
-def expired(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
+def evicted(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
     """Return the first numbers of the segments whose ids are all below a floor.
 
     A segment ends, at the latest, where the next one begins; the last one ends at `following`.

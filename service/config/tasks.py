@@ -62,12 +62,12 @@ ONLY: Final = Task()
 """The only task of an instance with one worker and without scope `address`."""
 
 
-def parts_of(config: Config) -> tuple[Task, ...]:
+def tasks_of(config: Config) -> tuple[Task, ...]:
     """Return all tasks of an instance by its configuration file."""
-    return parts_on(hops_of(route.scope for route in config.routes), config.service.workers)
+    return tasks_on(hops_of(route.scope for route in config.routes), config.service.workers)
 
 
-def parts_on(hops: Sequence[Hop], workers: int) -> tuple[Task, ...]:
+def tasks_on(hops: Sequence[Hop], workers: int) -> tuple[Task, ...]:
     """Return all tasks of an instance with these hops."""
     return tuple(Task(worker, hop) for worker in range(workers) for hop in hops)
 
@@ -76,6 +76,6 @@ def share_of(config: Config) -> Config:
     """Return the configuration of one process: the deciding processes share the id cache memory."""
     decides = {Hop.INPUTS: "partition", Hop.ADDRESSES: "address"}
     scopes = {route.scope for route in config.routes}
-    deciding = [each for each in parts_of(config) if decides[each.hop] in scopes]
+    deciding = [each for each in tasks_of(config) if decides[each.hop] in scopes]
     memory_mb = max(1, config.service.cache_memory_mb // max(1, len(deciding)))
     return replace(config, service=replace(config.service, cache_memory_mb=memory_mb))

@@ -53,7 +53,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         topic,
         clock,
         config.api.audit_records_max,
-        lambda: metadata_watcher.is_level,
+        lambda: metadata_watcher.has_caught_up,
     )
     metadata_watcher = MetadataWatcher(clients, topic, clock, audit.take)
     settings_service = SettingsService(config, clients, metadata_watcher, clock)

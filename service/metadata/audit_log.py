@@ -35,15 +35,15 @@ class AuditTopic:
         topic: str,
         clock: Clock,
         records_max: int,
-        is_level: Callable[[], bool],
+        has_caught_up: Callable[[], bool],
     ) -> None:
-        """`is_level` returns whether the topic was read to its end."""
+        """`has_caught_up` returns whether the topic was read to its end."""
         self._make_producer = producer
         self._producer: Producer | None = None
         self._partition = PartitionId(topic, 0)
         self._clock = clock
         self._records_max = records_max
-        self._is_level = is_level
+        self._has_caught_up = has_caught_up
         self._history = AuditHistory()
         self._lock = threading.Lock()
 
@@ -63,7 +63,7 @@ class AuditTopic:
     def page(self, query: AuditQuery, size: int, before: str | None) -> AuditPage:
         """Return up to `size` matching entries with ids below `before`, the newest first."""
         with self._lock:
-            return self._history.page(query, size, before)._replace(complete=self._is_level())
+            return self._history.page(query, size, before)._replace(complete=self._has_caught_up())
 
     def _send(self, records: Sequence[MetadataRecord]) -> None:
         try:
@@ -110,7 +110,7 @@ class AuditTopic:
 
         Only an instance that writes does this, so few try at once; deleting twice does no harm.
         """
-        if not self._is_level():
+        if not self._has_caught_up():
             return
         with self._lock:
             surplus = len(self._history) - self._records_max

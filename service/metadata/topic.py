@@ -108,7 +108,7 @@ class MetadataReader:
                 has_fenced = True
             self.poll(_SLICE_S)
 
-    def is_level(self) -> bool:
+    def has_caught_up(self) -> bool:
         """Return whether the current end was reached; KafkaException if the broker refuses."""
         return self._reached() >= self._cluster.ends([self._partition])[self._partition]
 

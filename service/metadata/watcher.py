@@ -41,7 +41,7 @@ class MetadataWatcher:
         self._documents: SettingsHistory | None = None
         self._instances: tuple[Registration, ...] | None = None
         self._redrives: Mapping[str, RedriveJob] | None = None
-        self.is_level = False
+        self.has_caught_up = False
         """Whether the end was reached, and nothing has failed since."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ringfence-metadata", daemon=True)
@@ -93,7 +93,7 @@ class MetadataWatcher:
         reader = MetadataReader(self._clients(), self._topic, self._clock, self._audit)
         try:
             reader.catch_up()
-            self.is_level = True
+            self.has_caught_up = True
             while not self._stopping:
                 self._instances = reader.settings.instances.all
                 self._redrives = dict(reader.settings.redrives.by_id)
@@ -104,5 +104,5 @@ class MetadataWatcher:
                         self._changed.notify_all()
                 reader.poll(_POLL_S)
         finally:
-            self.is_level = False
+            self.has_caught_up = False
             reader.close()

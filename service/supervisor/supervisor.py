@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from service.config.load import Config
-from service.config.tasks import Hop, Task, parts_of, parts_on, share_of
+from service.config.tasks import Hop, Task, share_of, tasks_of, tasks_on
 from service.errors import ExitCode, ExitError
 from service.queries.status import ServiceStatus
 from service.supervisor.protocol import WorkerSetup
@@ -109,7 +109,7 @@ class Supervisor:
         self._wake = threading.Event()
         self._stopping = False
         self._checked_s = time.monotonic()
-        tasks = parts_of(config)
+        tasks = tasks_of(config)
         self._initial_status = ServiceStatus.starting(
             config.service.instance, config.service.group_id, datetime.now(UTC)
         )
@@ -214,7 +214,7 @@ class Supervisor:
         reports = [handle.report for handle in self.handles]
         hops = [Hop(name) for each in reports if each is not None for name in each.status.hops]
         known = {handle.task for handle in self.handles}
-        for task in parts_on(list(dict.fromkeys(hops)), self._workers):
+        for task in tasks_on(list(dict.fromkeys(hops)), self._workers):
             if task not in known:
                 _log.info("worker_added", worker=task.label)
                 self._restart_policy[task] = RestartPolicy()
@@ -305,7 +305,7 @@ def _setup_of(
     config: Config, task: Task, *, folder: Path, hang_limit_s: float
 ) -> Callable[[float, bool], WorkerSetup]:
     """Return the function that makes the first message to each process of a task."""
-    tasks = parts_of(config)
+    tasks = tasks_of(config)
     return lambda fenced_s, resumes: WorkerSetup(
         config=share_of(config),
         task=task,

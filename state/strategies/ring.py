@@ -53,7 +53,7 @@ class RingState(Protocol):
         """Return the origin of the id with this number, which must be held and committed."""
         ...
 
-    def expired(self) -> Sequence[int]:
+    def evicted(self) -> Sequence[int]:
         """Return the first numbers of the segments wholly below the floor, still to be deleted."""
         ...
 
@@ -83,14 +83,14 @@ class RingDraft:
     one and returns None.
     """
 
-    __slots__ = ("_added", "_capacity", "_packed_positions", "_ring", "admit", "expired")
+    __slots__ = ("_added", "_capacity", "_packed_positions", "_ring", "admit", "evicted")
 
     def __init__(self, ring: RingState, capacity: int, packed_positions: PackedPositions) -> None:
         self._ring = ring
         self._capacity = capacity
         self._packed_positions = packed_positions
         self._added = RingAdditions([], [], [])
-        self.expired = ring.expired()
+        self.evicted = ring.evicted()
         """The first numbers of the segments that this batch deletes, whatever it adds."""
         self.admit = ring.make_admit(capacity, self._added) if capacity else _admit_nothing
 
@@ -176,7 +176,7 @@ class RingDraft:
 
     def change(self, address: str) -> StateChange | None:
         """Return what to write and to apply after the commit; None without a change."""
-        segments, deleted = self.seal(), len(self.expired)
+        segments, deleted = self.seal(), len(self.evicted)
         if not segments and not deleted:
             return None
         return StateChange(self.edits(address, segments), RingContent(segments, deleted))
@@ -194,8 +194,8 @@ class RingDraft:
         return held
 
     def deletions(self, address: str) -> list[Edit]:
-        """Return a tombstone for each expired segment; known before the first record."""
-        return [Edit(key(address, first), None) for first in self.expired]
+        """Return a tombstone for each evicted segment; known before the first record."""
+        return [Edit(key(address, first), None) for first in self.evicted]
 
     def edits(self, address: str, segments: Sequence[Segment]) -> list[Edit]:
         """Return the edits that write the sealed segments."""

@@ -19,7 +19,7 @@ from state.segment import (
     SegmentEntry,
     SegmentSummary,
     decode,
-    expired,
+    evicted,
     remembered,
 )
 from state.strategies.base import StrategySettings
@@ -150,9 +150,9 @@ class InMemoryRing:
         del self._segments[:deleted], self._firsts[:deleted], self._sizes_bytes[:deleted]
         self._dead += dead
 
-    def expired(self) -> Sequence[int]:
-        """Return the first numbers of the expired segments that are not yet deleted."""
-        return expired(self._firsts, self.floor, self.next)
+    def evicted(self) -> Sequence[int]:
+        """Return the first numbers of the evicted segments that are not yet deleted."""
+        return evicted(self._firsts, self.floor, self.next)
 
     def forget(self) -> None:
         """Forget the ids of deleted segments."""
@@ -407,9 +407,9 @@ class IndexedRing:
             self._index.add(segment.ids, segment.first, self.floor)
             self._firsts.append(segment.first)
 
-    def expired(self) -> Sequence[int]:
-        """Return the first numbers of the expired segments that are not yet deleted."""
-        return expired(self._firsts, self.floor, self.next)
+    def evicted(self) -> Sequence[int]:
+        """Return the first numbers of the evicted segments that are not yet deleted."""
+        return evicted(self._firsts, self.floor, self.next)
 
     def forget(self) -> None:
         """Do nothing: the index drops dead entries when it needs room."""

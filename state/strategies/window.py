@@ -3,7 +3,7 @@
 An id is known if it was seen within the last `window_ms` and is among the `window_size` ids seen
 last; if a record names its publisher, its id counts for that publisher alone. With `refresh_on_hit`
 a duplicate counts as seen, so an id that is repeated without end never expires. MSMQ removes
-expired ids at intervals, so there an id lives for one to two windows, and its list is gone after a
+evicted ids at intervals, so there an id lives for one to two windows, and its list is gone after a
 restart. (MS-MQQB 3.1.5.8.1)
 
 An id is stored with its publisher's name, each hashed if it is long. So a lookup by id alone finds
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, cast
 
 from state.keys import address_of, prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
-from state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, expired, remembered
+from state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, evicted, remembered
 from state.strategies.base import Hit, Occupancy, StateChange, StrategySettings, verdicts_by_name
 
 # Measured roughly: id, origin, time and number in two tables.
@@ -185,7 +185,7 @@ class WindowDraft:
             floor = self._window.numbers[eldest]
         # A resize alone is written as an empty segment; the next segment reuses its key.
         segments = tuple(self._segments(floor)) or (self._empty(floor),)
-        dead = expired(self._window.firsts, floor, self._window.next)
+        dead = evicted(self._window.firsts, floor, self._window.next)
         begin = prefix(self._window.kind, address)
         edits = [Edit(begin + _NUMBER.pack(first), None) for first in dead]
         edits += [

@@ -52,7 +52,7 @@ def followed(broker: Broker, folder: Path, topic: str) -> Iterator[AuditTopic]:
     clients = KafkaClients(load(path, {}))
     clock = SystemClock()
     audit = AuditTopic(
-        clients.audit_producer, topic, clock, RECORDS_MAX, lambda: metadata_watcher.is_level
+        clients.audit_producer, topic, clock, RECORDS_MAX, lambda: metadata_watcher.has_caught_up
     )
     metadata_watcher = MetadataWatcher(lambda: clients, topic, clock, audit.take)
     metadata_watcher.start()

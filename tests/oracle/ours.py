@@ -59,7 +59,7 @@ class OurRing:
             runs = draft.seal()
             for key, value in draft.deletions(ADDRESS) + draft.edits(ADDRESS, runs):
                 self._write(key, value)
-            self._ring.absorb(runs, len(draft.expired))
+            self._ring.absorb(runs, len(draft.evicted))
         return bytes(verdicts)
 
     def _write(self, key: bytes, value: bytes | None) -> None:

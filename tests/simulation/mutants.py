@@ -229,7 +229,7 @@ MUTANTS: Final = (
     Mutant(
         "a stale job is believed",
         "service/processor/handlers/redrives.py",
-        "    if not is_level:\n",
+        "    if not has_caught_up:\n",
         "    if False:\n",
     ),
     Mutant(

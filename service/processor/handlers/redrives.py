@@ -145,11 +145,11 @@ def _write(partition: OwnedPartition, edits: list[Edit], plan: Plan) -> None:
 def _job(name: str, loop: Loop) -> RedriveJob | None:
     """Return a redrive from an up-to-date metadata topic; NotRestored if it is not read fully."""
     try:
-        is_level = loop.follower.is_level()
+        has_caught_up = loop.follower.has_caught_up()
     except KafkaException as error:
         sentence = f"The broker answered {error.args[0].name()}; ask again."
         raise Unavailable(sentence) from error
-    if not is_level:
+    if not has_caught_up:
         raise NotRestored("The metadata topic was not read to its end yet; ask again.")
     return loop.follower.settings.redrives.by_id.get(name)
 

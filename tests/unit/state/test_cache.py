@@ -31,7 +31,7 @@ def commit(
         draft.admit(identifier, offset, 1_000 + offset)
     runs = draft.seal()
     store.apply(draft.deletions(address) + draft.edits(address, runs), POSITION)
-    cache.apply(SOURCE, address, ring, RingContent(runs, len(draft.expired)))
+    cache.apply(SOURCE, address, ring, RingContent(runs, len(draft.evicted)))
     return ring
 
 

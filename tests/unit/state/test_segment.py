@@ -19,7 +19,7 @@ from state.segment import (
     SegmentSummary,
     decode,
     encode,
-    expired,
+    evicted,
     key,
     put,
     remembered,
@@ -202,7 +202,7 @@ def test_outlived_is_every_run_whose_last_number_is_below_the_floor(
     ends = [4 + sum(sizes[: count + 1]) for count in range(len(sizes))]
     firsts = [end - size for end, size in zip(ends, sizes, strict=True)]
     gone = [first for first, end in zip(firsts, ends, strict=True) if end <= floor]
-    assert list(expired(firsts, floor, ends[-1] if ends else 4)) == gone
+    assert list(evicted(firsts, floor, ends[-1] if ends else 4)) == gone
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.config.load import Config, RouteSettings
-from service.config.tasks import Hop, Task, consumer_group, parts_of, share_of
+from service.config.tasks import Hop, Task, consumer_group, share_of, tasks_of
 from tests.unit.service.supervisor.scene import config_of
 
 NAMES = st.text("ab0-_.", min_size=1, max_size=4)
@@ -21,9 +21,9 @@ def config(workers: int, *routes: RouteSettings) -> Config:
 
 
 def test_an_instance_has_a_process_for_each_worker_on_each_hop() -> None:
-    alone = parts_of(config(3, BY_PARTITION))
+    alone = tasks_of(config(3, BY_PARTITION))
     assert alone == tuple(Task(worker, Hop.INPUTS) for worker in range(3))
-    both = parts_of(config(2, BY_PARTITION, BY_ADDRESS))
+    both = tasks_of(config(2, BY_PARTITION, BY_ADDRESS))
     assert both == tuple(Task(worker, hop) for worker in range(2) for hop in Hop)
 
 

@@ -296,7 +296,7 @@ def test_what_was_made_anew_is_read_from_its_beginning() -> None:
     passed.clear()
     for _ in range(3):
         follower.poll()
-    assert (passed, follower.is_level()) == ([0], True)
+    assert (passed, follower.has_caught_up()) == ([0], True)
     assert "Q" in follower.settings.sessions.epochs
 
 
@@ -315,10 +315,10 @@ def test_a_client_that_hears_nothing_and_finds_no_broker_is_replaced_by_one_that
     for second in range(85):
         if second in (20, 60):
             living.cluster.write(TOPIC, 0, Record(*opening(), None, 1))
-            assert not follower.is_level()
+            assert not follower.has_caught_up()
         living.clock.sleep(1)
         follower.poll()
-    assert (passed, follower.is_level()) == ([0, 1, 2, 3], True)
+    assert (passed, follower.has_caught_up()) == ([0, 1, 2, 3], True)
     assert asked_s == [51]
     follower.close()
     assert living.faults.passed["close"] == 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.config.tasks import parts_of
+from service.config.tasks import tasks_of
 from service.dedup.record import KnownId
 from service.queries.addresses import AddressQuery
 from service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
@@ -159,7 +159,7 @@ def at_the_other_end(message: Any) -> Any:
 
 def test_every_message_is_the_same_at_the_other_end() -> None:
     config = config_of(2)
-    for part in parts_of(config):
+    for part in tasks_of(config):
         begin = WorkerSetup(
             config, part, Path("/x"), part.label, 50, 60.0, float("-inf"), resumes=False
         )

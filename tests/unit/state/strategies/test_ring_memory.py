@@ -50,7 +50,7 @@ class Pair:
         if step.restart:
             self.compact = self.loaded()
         whole = self._decided(self.whole, step)
-        deleted = self.whole.expired()
+        deleted = self.whole.evicted()
         compact = self._decided(self.compact, step)
         if step.committed:
             for first in deleted:
@@ -67,7 +67,7 @@ class Pair:
             runs = draft.seal()
             written = [encode(run) for run in runs]
             self.values.update(zip([run.first for run in runs], written, strict=True))
-            ring.absorb(runs, len(draft.expired))
+            ring.absorb(runs, len(draft.evicted))
             ring.forget()
         return told, written
 
@@ -87,7 +87,7 @@ def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> Non
         whole, compact = pair.decide(step)
         assert compact == whole
         assert len(pair.compact) == len(pair.whole)
-        assert {*pair.compact.expired()} <= {*pair.whole.expired()}
+        assert {*pair.compact.evicted()} <= {*pair.whole.evicted()}
 
 
 def filled(ids: int, capacity: int, *, expected: int) -> tuple[HashIndex, int]:
