@@ -353,7 +353,7 @@ def demo(
         bool, typer.Option("--exit", help="End after the closing table.")
     ] = False,
 ) -> None:
-    """Play real flights through a real broker."""
+    """Send real flights through a real broker."""
     try:
         from tools.demo.run import demo as play
     except ModuleNotFoundError as error:

@@ -1,18 +1,10 @@
-"""Entry point of the package; `ringfence --help` does not import Typer.
-
-Importing Typer takes three times as long as starting Python.
-"""
+"""Entry point of the package: starts a command, those that serve with a quick start."""
 
 import sys
 
 
 def main() -> None:
-    """Show all commands, or run one."""
-    if sys.argv[1:] == ["--help"]:
-        from service.cli.overview import overview
-
-        sys.stdout.write(overview())
-        return
+    """Run the command line."""
     if sys.argv[1:2] in (["serve"], ["bridge"]):
         from service.main.quick_start import start_quickly
 

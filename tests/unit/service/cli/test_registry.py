@@ -13,8 +13,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from pipeline.command import app as jobs
-from service.cli.overview import LATER
-from service.cli.registry import load
+from service.cli.registry import LATER, load
 from service.main.cli import app
 from tests.unit.service.cli.conftest import Shell
 
