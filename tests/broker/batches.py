@@ -155,7 +155,8 @@ class Batches:
 
         def marks(written: Mapping[PartitionId, int]) -> list[TopicPartition]:
             nonlocal metadata
-            metadata = f"{stamp} {written[log]}"
+            # None after a copy was refused: the offset is unknown, and the transaction is aborted.
+            metadata = f"{stamp} {written.get(log)}"
             return [TopicPartition(self._topic, INPUT, offset, metadata)]
 
         plan = Plan(edits={log: [Edit(b"%d" % self._next, stamp.encode())]})
