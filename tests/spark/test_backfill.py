@@ -217,7 +217,7 @@ def test_steps_that_are_gone_are_not_made_anew_under_a_backfill_that_has_begun(
 
 def test_other_settings_are_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
     other = configured(tmp_path, CONFIGURATION.replace("300", "400"))
-    with pytest.raises(PipelineError, match=r"another patterns\.#\.window_size: ") as told:
+    with pytest.raises(PipelineError, match=r"another patterns\.#\.window_size, ") as told:
         backfill(spark, other, world.source, world.target, limits=PACE)
     assert told.value.exit_code == CONTRADICTION
 
