@@ -227,7 +227,7 @@ def test_instances_answer_each_other_where_they_share_a_secret(
     peers = PeerClient("1", lambda: known, PeerKey(str(tmp_path / "theirs"), time_s))
     try:
         with structlog.contextvars.bound_contextvars(actor="Zoë", request_id="r"):
-            (heard,) = asyncio.run(peers.ask(IdQuery("orders", b"id-1"), 5.0))
+            (heard,) = asyncio.run(peers.ask(IdQuery("orders", b"id-1"), LIMIT_S))
         closing = asyncio.run_coroutine_threadsafe(peers._pool().aclose(), peers._running_loop())
         closing.result(LIMIT_S)
     finally:

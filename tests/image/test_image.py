@@ -58,7 +58,7 @@ def test_what_is_in_it_is_what_is_locked(container: Container) -> None:
     packages = packages_in(container.files())
     found = {(one.name, one.version) for one in packages if one.kind == "pypi"}
     locked = dict(requirements(REPOSITORY / "requirements" / "service.txt"))
-    assert {name for name, _ in found} == {"ringfence", *locked}
+    assert {name for name, _ in found} == {"ringfence", "ringfence-server", *locked}
     assert {(name, version) for name, version in found if name in locked} == set(locked.items())
 
 
