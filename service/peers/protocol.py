@@ -28,6 +28,7 @@ from service.metadata.instances import Registration
 from service.queries.errors import Busy, NameInUse, NotPossible, NotRestored, TimedOut, Unavailable
 from service.queries.registry import Answer, Query
 from service.queries.status import ServiceStatus
+from state.model import PartitionId
 
 T = TypeVar("T")
 
@@ -245,19 +246,12 @@ class QueryRefusal(NamedTuple):
     retry_after_s: int = 1
 
 
-class OwnedBy(NamedTuple):
-    """A partition of an input or of the topic by-address."""
-
-    topic: str
-    partition: int
-
-
 class QueryReply(NamedTuple):
     """The reply of an instance, and the partitions that it owns."""
 
     instance: str
     outcome: Answer | StatusReply | QueryRefusal
-    owned: tuple[OwnedBy, ...] = ()
+    owned: tuple[PartitionId, ...] = ()
     partitions_total: int = 0
     """Of all instances, as far as this one knows."""
 
@@ -277,9 +271,9 @@ def reason_of(refusal: QueryRefusal) -> Exception:
     return kind(refusal.sentence)
 
 
-def owned_by(status: ServiceStatus) -> tuple[OwnedBy, ...]:
+def owned_by(status: ServiceStatus) -> tuple[PartitionId, ...]:
     """Return the partitions that an instance owns."""
-    return tuple(OwnedBy(each.topic, each.partition) for each in status.partitions)
+    return tuple(PartitionId(each.topic, each.partition) for each in status.partitions)
 
 
 def encode_query(query: PeerQuery) -> bytes:

@@ -14,7 +14,6 @@ from service.metadata.instances import Registration
 from service.peers.client import PeerClient, PeerReply
 from service.peers.protocol import (
     InstanceStatus,
-    OwnedBy,
     PeerFailure,
     QueryRefusal,
     QueryReply,
@@ -180,7 +179,7 @@ def _partly(answers: Sequence[Answer]) -> list[Exception]:
 
 def _is_whole(replies: Iterable[QueryReply]) -> bool:
     """Return whether the senders of these replies together own every partition."""
-    owned: set[OwnedBy] = set()
+    owned: set[PartitionId] = set()
     total = 0
     for reply in replies:
         owned.update(reply.owned)
