@@ -24,7 +24,9 @@ from state.cache import Cache
 from state.model import PackedPositions, PartitionId
 from state.rocksdb_store import RocksStores
 from state.store import Identity, StorePosition
+from state.strategies.registry import DEFAULT, STRATEGIES
 from state.strategies.ring import RingContent
+from state.strategies.ring_memory import IndexedRing, InMemoryRing
 
 BATCH: Final = 2_500
 STRETCH: Final = 250_000
@@ -54,7 +56,8 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
 
     def decide(ids: list[bytes]) -> int:
         nonlocal offset
-        committed = cache.ring(_SOURCE, store, "bench")
+        committed = cache.memory(_SOURCE, store, "bench", STRATEGIES[DEFAULT])
+        assert isinstance(committed, InMemoryRing | IndexedRing)
         draft = committed.draft(capacity, PackedPositions(_SOURCE))
         known = 0
         for identifier in ids:

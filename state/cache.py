@@ -1,36 +1,32 @@
 """Cache of the committed state of addresses, loaded from their stores on demand.
 
 A cached state equals the store's entries of its address: it is loaded from them, and each commit
-applies to it what was written to the store. Small rings are held as `InMemoryRing`; large ones, and
-all but the smallest when memory is short, as `IndexedRing`. The cache is bounded in bytes, also
-while a transaction is decided: addresses that the transaction does not use are evicted, and a
-transaction that needs more memory has to be read again in smaller pieces.
+applies to it what was written to the store. Where a strategy has an indexed form, which leaves ids
+in the store, large states have it, and all but the smallest when memory is short. The cache is
+bounded in bytes, also while a transaction is decided: addresses that the transaction does not use
+are evicted, and a transaction that needs more memory has to be read again in smaller pieces.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, cast
+from typing import Final
 
-from state.keys import SEGMENTS, UnknownFormatError, after, prefix
+from state.keys import UnknownFormatError, prefix
 from state.model import PartitionId
-from state.segment import SegmentEntry, first_of, key, row_of, summary
+from state.segment import SegmentEntry, key, row_of
 from state.store import Store, StoreCorruptError
-from state.strategies.base import CommittedState, Strategy
-from state.strategies.registry import RING
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
-
-AnyRing = InMemoryRing | IndexedRing
+from state.strategies.base import CommittedState, ReadSegment, Strategy
 
 WHOLE_IDS_MAX: Final = 100_000
-"""A ring with more ids is held as `IndexedRing`, however much memory there is."""
+"""A state with more ids has the indexed form, however much memory there is."""
 SMALL_IDS_MAX: Final = 1_000
-"""A ring with at most this many ids gains nothing as `IndexedRing`."""
+"""A state with at most this many ids gains nothing by the indexed form."""
 _RECENT_MAX: Final = 128
 _FULL: Final = 0.75
 _CROWDED: Final = 1.125
-"""Shares of the memory that one transaction may use: up to the first it reads on, the second is
-the limit."""
+"""How much of the memory one transaction may use, as factors: above the first it reads no further
+slice, above the second it fails."""
 
 
 class BatchTooLargeError(Exception):
@@ -51,9 +47,9 @@ class Cache:
         self.begin()
         self._untidy: dict[tuple[PartitionId, str], CommittedState] = {}
         self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
-        """Segments that indexed rings read last, by the ring's reader and the key.
+        """Segments that indexed states read last, by the state's reader and the key.
 
-        A ring finds only what it read itself. Another ring of the same name, loaded later or
+        A state finds only what it read itself. Another one of the same name, loaded later or
         from another store, may have other segments under the same keys.
         """
 
@@ -118,10 +114,6 @@ class Cache:
         for (_, address), memory in islice(reversed(self._memories.items()), count):
             yield address, memory
 
-    def ring(self, source: PartitionId, store: Store, address: str) -> AnyRing:
-        """Return the ring of an address, as `memory` does."""
-        return cast("AnyRing", self.memory(source, store, address, RING))
-
     def apply(
         self, source: PartitionId, address: str, memory: CommittedState, content: object
     ) -> None:
@@ -131,15 +123,17 @@ class Cache:
         self._untidy[source, address] = memory
         if (source, address) in self._memories:
             self._memory_bytes += memory.memory_bytes - before
-            if _has_outgrown(memory):
+            if memory.has_outgrown(WHOLE_IDS_MAX):
                 self._forget(source, address)  # the next use loads it in the right form
 
     def reread(self, source: PartitionId, address: str) -> None:
         """Drop what was read from segments of an address that have been rewritten."""
         memory = self._memories.get((source, address))
-        if isinstance(memory, IndexedRing) and len(memory):
+        if memory is None:
+            return
+        if memory.reads_store:
             self._recent.clear()
-        elif memory is not None:
+        else:
             self._forget(source, address)
 
     def dismiss(self, source: PartitionId, address: str) -> None:
@@ -176,16 +170,14 @@ class Cache:
         self, source: PartitionId, store: Store, address: str, strategy: Strategy
     ) -> CommittedState:
         try:
-            if strategy is not RING:
-                return strategy.load(self._scanned(store, prefix(strategy.kind, address)))
-            ids, capacity = _extent(store, address)
-            is_short = self._memory_bytes > self._memory_bytes_max / 2
-            if ids > WHOLE_IDS_MAX or (is_short and ids > SMALL_IDS_MAX):
-                compact = IndexedRing(self._reader(source, store, address), ids, capacity)
-                for _, value in self._scanned(store, prefix(SEGMENTS, address)):
-                    compact.take(summary(value))
-                return compact
-            return RING.load(self._scanned(store, prefix(SEGMENTS, address)))
+            begin, form = prefix(strategy.kind, address), strategy.indexed
+            if form is not None:
+                size = form.stored_size(store, address)
+                is_short = self._memory_bytes > self._memory_bytes_max / 2
+                if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
+                    read = self._reader(source, store, address)
+                    return form.load_indexed(self._scanned(store, begin), size, read)
+            return strategy.load(self._scanned(store, begin))
         except UnknownFormatError as error:
             # Changelog records are checked before they are applied, so this copy is damaged.
             raise StoreCorruptError(source, error) from error
@@ -196,10 +188,8 @@ class Cache:
             yield entry
             self._on_load()
 
-    def _reader(
-        self, source: PartitionId, store: Store, address: str
-    ) -> Callable[[int, int], SegmentEntry]:
-        """Return a function that reads entries of one ring's segments; `recent` is shared."""
+    def _reader(self, source: PartitionId, store: Store, address: str) -> ReadSegment:
+        """Return a function that reads entries of one state's segments; `recent` is shared."""
         recent, reader = self._recent, object()
 
         def read(first: int, number: int) -> SegmentEntry:
@@ -222,23 +212,3 @@ def _segment(source: PartitionId, store: Store, segment_key: bytes) -> bytes:
     if value is None:
         raise StoreCorruptError(source, f"segment {segment_key.hex()} is missing")
     return value
-
-
-def _extent(store: Store, address: str) -> tuple[int, int]:
-    """Return how many ids the segments of an address span, and its newest capacity.
-
-    Expired ids count too. The number is never less than the ring holds: a ring that was dropped
-    because it outgrew `InMemoryRing` must not be loaded as one again.
-    """
-    begin = prefix(SEGMENTS, address)
-    oldest, newest = store.next_key(begin), store.previous_key(after(SEGMENTS, address))
-    if oldest is None or newest is None or not oldest.startswith(begin):
-        return 0, 0
-    last = summary(store.get(newest) or b"")
-    return last.first + len(last.ids) - first_of(oldest), last.capacity
-
-
-def _has_outgrown(memory: CommittedState) -> bool:
-    if isinstance(memory, IndexedRing):
-        return memory.is_crowded
-    return isinstance(memory, InMemoryRing) and len(memory) > WHOLE_IDS_MAX

@@ -1,12 +1,12 @@
 """Schemas of sizing plans: the cache size that a rate and a retry window need."""
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field
 
 from api.schemas import Document, Given, Held
-from service.config.addresses import LITERAL_MARKER
+from service.config.addresses import LITERAL_MARKER, AddressSettings
 from service.queries import sizing
 from service.queries.addresses import AddressAnswer
 from service.queries.errors import NotPossible
@@ -14,7 +14,6 @@ from service.queries.sizing import AcceptRates, RequiredSize, RingUsage
 
 _YEAR_MS: Final = 366 * 86_400_000
 _WILD: Final = frozenset("*#()")
-_SIZE_OF: Final = {"ring": "id_cache_size", "window": "window_size"}
 
 
 def _duration_ms(given: object) -> int:
@@ -106,18 +105,19 @@ class SizingPlan(Document):
     def of(cls, answer: AddressAnswer, need: Need) -> Self:
         """Calculate the plan. Raise NotPossible if the address has no size or no known rate."""
         strategy = str(answer.settings["strategy"].value)
-        if strategy not in _SIZE_OF:
+        keys = _SizeKeys.of(strategy)
+        if not keys.size:
             raise NotPossible(_no_size(answer.address, strategy))
         rings = [
             RingUsage(each.ids_held or 0, each.oldest_time_ms, each.newest_time_ms)
             for each in answer.partitions
         ]
         rates, window_ms = _rates(answer.address, need, rings), need.retry_window
-        size = sizing.sized(rates, window_ms, len(rings), is_window=strategy == "window")
+        size = sizing.sized(rates, window_ms, len(rings), is_window=bool(keys.time))
         if size is None:
             raise NotPossible(_too_large(answer.address))
-        present = _present(answer, strategy)
-        is_enough = present >= size.ids_needed and _keeps(answer, strategy, window_ms)
+        present = int(answer.settings[keys.size].value)
+        is_enough = present >= size.ids_needed and _keeps(answer, keys, window_ms)
         return cls(
             address=answer.address,
             strategy=strategy,
@@ -128,7 +128,7 @@ class SizingPlan(Document):
             partitions=len(rings),
             ids_needed=size.ids_needed,
             safety_factor=sizing.SAFETY,
-            setting=_SIZE_OF[strategy],
+            setting=keys.size,
             recommended=size.size,
             present=present,
             is_enough=is_enough,
@@ -138,7 +138,7 @@ class SizingPlan(Document):
             disk_bytes=size.stored_bytes,
             changelog_bytes=size.stored_bytes,
             measured_id_bytes=sizing.ID_BYTES,
-            request=None if is_enough else _request(answer, strategy, size, window_ms),
+            request=None if is_enough else _request(answer, keys, size, window_ms),
             complete=answer.complete,
         )
 
@@ -156,31 +156,42 @@ def _rates(address: str, need: Need, rings: list[RingUsage]) -> AcceptRates:
     return found
 
 
-def _present(answer: AddressAnswer, strategy: str) -> int:
-    return int(answer.settings[_SIZE_OF[strategy]].value)
+class _SizeKeys(NamedTuple):
+    """The settings that limit a strategy's ids in number and time; empty where nothing does."""
+
+    size: str
+    time: str
+
+    @classmethod
+    def of(cls, strategy: str) -> "_SizeKeys":
+        settings = AddressSettings(strategy=strategy)
+        return cls(settings.size_of_ids, settings.remembered_by.time_key)
 
 
-def _keeps(answer: AddressAnswer, strategy: str, window_ms: int) -> bool:
-    """Return whether a window is long enough; a ring does not forget by time."""
-    return strategy == "ring" or int(answer.settings["window_ms"].value) >= window_ms
+def _keeps(answer: AddressAnswer, keys: _SizeKeys, window_ms: int) -> bool:
+    """Return whether ids are held long enough; without a time setting they do not expire."""
+    return not keys.time or int(answer.settings[keys.time].value) >= window_ms
 
 
-def _request(answer: AddressAnswer, strategy: str, size: RequiredSize, window_ms: int) -> Request:
+def _request(answer: AddressAnswer, keys: _SizeKeys, size: RequiredSize, window_ms: int) -> Request:
     """Return the PUT that sets the size for this address only, and keeps its other settings."""
     address = answer.address
     opening, closing = LITERAL_MARKER
     pattern = f"{opening}{address}{closing}" if _WILD & set(address) else address
     settings = answer.settings.items()
     body: dict[str, Any] = {key: each.value for key, each in settings if each.pattern == pattern}
-    body[_SIZE_OF[strategy]] = max(size.size, _present(answer, strategy))
-    if strategy == "window":
-        body["window_ms"] = max(window_ms, int(answer.settings["window_ms"].value))
+    body[keys.size] = max(size.size, int(answer.settings[keys.size].value))
+    if keys.time:
+        body[keys.time] = max(window_ms, int(answer.settings[keys.time].value))
     return Request(method="PUT", path=f"/v1/address-settings/{quote(pattern, safe='')}", body=body)
 
 
 def _no_size(address: str, strategy: str) -> str:
-    if strategy == "off":
-        return f"The address {address} has strategy off and remembers no ids; set ring or window."
+    if not AddressSettings(strategy=strategy).remembers:
+        return (
+            f"The address {address} has strategy {strategy} and remembers no ids; "
+            "set ring or window."
+        )
     return (
         f"The address {address} has strategy {strategy}: it remembers the sequence numbers of "
         "publishers without a time limit; only ring and window have a size in ids."

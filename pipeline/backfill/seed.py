@@ -26,14 +26,8 @@ from service.config.addresses import AddressSettings, settings_of
 from service.import_ids.source import IdLine
 from service.import_ids.uploader import Uploader, payload_of
 from state import pending_group
-from state.keys import SEGMENTS
 from state.model import Origin, PartitionId
-from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
-from state.strategies.audit import AuditRule
-from state.strategies.base import Strategy
-from state.strategies.per_publisher import PublisherTable
-from state.strategies.registry import RING, STRATEGIES
-from state.strategies.window import WindowState, parts_of
+from state.segment import ID_BYTES_MAX
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,41 +60,28 @@ class SeedReader:
     def rows(self, section: SeedEntries) -> Iterator[IdLine | SeedNumber]:
         """Yield the ids or publisher numbers of one section."""
         settings = settings_of(self._book, section.cache)
-        strategy = STRATEGIES.get(settings.strategy, RING)
-        assert strategy.kind == section.kind  # the section was written with these settings
-        if section.kind == SEGMENTS:
-            yield from self._ring(section, settings)
-        elif section.kind == STRATEGIES["window"].kind:
-            yield from self._window(section, strategy)
+        assert settings.remembered_by.kind == section.kind  # it was written with these settings
+        if settings.remembered_by.holds_ids:
+            yield from self._ids(section, settings)
         else:
-            yield from self._numbers(section, strategy, settings)
+            yield from self._numbers(section, settings)
 
-    def _ring(self, section: SeedEntries, settings: AddressSettings) -> Iterator[IdLine]:
-        segments = [decode(value) for _, value in section.entries]
-        floor = max(segments[-1].floor, segments[-1].end - settings.capacity)
-        for segment in segments:
-            for number in range(max(segment.first, floor), segment.end):
-                identifier = segment.ids[number - segment.first]
-                if identifier != FORGOTTEN:
-                    yield self._line(section.cache, identifier, segment.origin(number))
-
-    def _window(self, section: SeedEntries, strategy: Strategy) -> Iterator[IdLine]:
-        window = strategy.load(section.entries)
-        assert isinstance(window, WindowState)  # by its kind
-        for name, origin in window.ids.items():
-            publisher, identifier = parts_of(name)
-            if publisher:
+    def _ids(self, section: SeedEntries, settings: AddressSettings) -> Iterator[IdLine]:
+        for held in settings.remembered_by.held_ids(section.entries, settings):
+            if held.publisher:
                 self._leave_out("their window keeps ids per publisher, which cannot be imported")
             else:
-                yield self._line(section.cache, identifier, origin)
+                yield self._line(section.cache, held.identifier, held.origin)
 
-    def _numbers(
-        self, section: SeedEntries, strategy: Strategy, settings: AddressSettings
-    ) -> Iterator[SeedNumber]:
-        held = strategy.load(section.entries)
-        assert isinstance(held, PublisherTable)  # by its kind
-        for publisher, entry in held.entries.items():
-            number, stream, source = held.rule.standing(entry)
+    def _numbers(self, section: SeedEntries, settings: AddressSettings) -> Iterator[SeedNumber]:
+        strategy = settings.remembered_by
+        memory = strategy.load(section.entries)
+        if strategy.numbers is None:
+            for _ in range(len(memory)):
+                self._leave_out("their strategy keeps no numbers that could be set")
+            return
+        for publisher, position, missing in strategy.numbers.held(memory, settings):
+            number, stream, source = position
             topic, partition = self._written(source, section.decider)
             row: dict[str, Any] = {
                 "address": section.cache,
@@ -109,8 +90,8 @@ class SeedReader:
                 "topic": topic,
                 "partition": partition,
             }
-            if isinstance(held.rule, AuditRule):
-                row["missing"] = held.rule.missing(entry, settings)
+            if missing is not None:
+                row["missing"] = missing
             yield SeedNumber(publisher, row)
 
     def _written(self, source: PartitionId | None, decider: PartitionId) -> PartitionId:

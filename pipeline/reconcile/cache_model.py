@@ -18,10 +18,14 @@ from pyspark.sql import functions as sf
 
 from pipeline.reconcile.results import ACCEPTED, DUPLICATE, MARKED, NONE
 from pipeline.reconcile.scope import CacheSettings
+from state.strategies.registry import STRATEGIES
 
 _NEVER_MS: Final = 2**62
 
 _CACHE: Final = ("cache", "decider")
+
+_COUNTING: Final = [name for name, each in STRATEGIES.items() if each.numbers is not None]
+_REFRESHING: Final = [name for name, each in STRATEGIES.items() if each.refreshes]
 
 
 # The order of events at the same time: in doubt, a record lies in between.
@@ -124,11 +128,10 @@ def settings_frame(
 def remembered(pairs: DataFrame, settings: DataFrame) -> DataFrame:
     """Add the settings of the address, and `identity`, by which the address knows a record.
 
-    `identity` is null for a record without a claim, and for `audit`, whose numbers are judged by
-    more than equality.
+    `identity` is null for a record without a claim, and where more than equality decides.
     """
     known = pairs.join(sf.broadcast(settings), "address", "left")
-    counted = sf.col("strategy").isin("sequence", "ordered", "audit")
+    counted = sf.col("strategy").isin(_COUNTING)
     bridged = sf.col("stamped") & ~(counted & (sf.col("number") > 0))
     bridged = sf.coalesce(bridged, sf.lit(col=False))
     chosen = {
@@ -162,7 +165,7 @@ def measured(known: DataFrame) -> DataFrame:
     # A window is refreshed by hits, so all records in between count.
     # A lost record counts as accepted, unless duplicates leave no trace.
     lost = (sf.col("fate") == NONE) & ~sf.col("silent")
-    counts = accepted | lost | (sf.col("strategy") == "window")
+    counts = accepted | lost | sf.col("strategy").isin(_REFRESHING)
     is_first = sf.col("nth") == 1
     lane = sf.concat_ws("-", "place.topic", "place.partition")
     whole = Window.partitionBy("cache", "decider")
@@ -236,23 +239,30 @@ def _since(what: str, of: Callable[[Column], Column]) -> Column:
 
 
 def _identity() -> Column:
-    publisher = sf.coalesce(sf.col("publisher").cast("binary"), sf.lit(b""))
-    stream = sf.when(sf.col("strategy") == "ordered", sf.coalesce("stream", sf.lit(0)))
-    number = sf.when(
-        (sf.col("number") > 0) & sf.col("publisher").isNotNull(),
-        sf.concat_ws(" ", "publisher", stream.cast("string"), sf.col("number").cast("string")).cast(
-            "binary"
-        ),
-    )
-    return (
-        sf.when(sf.col("strategy") == "ring", sf.col("id"))
-        # The length separates name and id, so that no other pair gives the same bytes.
-        .when(
-            sf.col("strategy") == "window",
-            sf.concat(sf.length(publisher).cast("string").cast("binary"), publisher, sf.col("id")),
-        )
-        .when(sf.col("strategy").isin("sequence", "ordered"), number)
-    )
+    """Return what a duplicate repeats, as bytes; null where the strategy checks nothing."""
+    fields = {
+        "identifier": sf.col("id"),
+        "publisher": sf.col("publisher").cast("binary"),
+        "stream": _digits("stream"),
+        "number": sf.when(sf.col("number") > 0, _digits("number")),
+    }
+    found = sf.lit(None).cast("binary")
+    for name, each in STRATEGIES.items():
+        if each.identity is not None:
+            optional = [sf.coalesce(fields[key], sf.lit(b"")) for key in each.identity.optional]
+            parts = [*optional, *(fields[key] for key in each.identity.required)]
+            found = sf.when(sf.col("strategy") == name, _joined(parts)).otherwise(found)
+    return found
+
+
+def _digits(column: str) -> Column:
+    return sf.col(column).cast("string").cast("binary")
+
+
+def _joined(parts: Iterable[Column]) -> Column:
+    """Return all parts as bytes, each behind its length, so that no others give the same."""
+    lengths = ((sf.length(part).cast("string").cast("binary"), part) for part in parts)
+    return sf.concat(*(each for size, part in lengths for each in (size, sf.lit(b":"), part)))
 
 
 def _when(condition: Column, column: str) -> Column:

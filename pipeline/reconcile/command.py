@@ -114,7 +114,7 @@ def _addresses(findings: ReconcileResult) -> Table:
     title = f"Rings: {len(shown):,} of {findings.addresses_total:,} addresses, the worst first"
     table = Table("address", *columns, title=title)
     for found in shown:
-        limit = f"{found.size:,}" if found.strategy == "ring" else found.strategy
+        limit = f"{found.size:,}" if found.is_ring else found.strategy
         table.add_row(
             *(found.address, f"{found.accepted:,}", f"{found.duplicates:,}", f"{found.missed:,}"),
             *(limit, f"{found.needed_99:,}", f"{found.needed_999:,}", f"{found.needed_all:,}"),

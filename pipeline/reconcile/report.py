@@ -280,7 +280,7 @@ def answer(found: Sequence[AddressFound]) -> str:
             f"{worst.address!r}, {worst.needed_999:,} 99.9 %, {worst.needed_all:,} all of them; "
             f"it has {worst.size:,}."
         )
-    limited = [each for each in found if each.copies and each.strategy == "ring"]
+    limited = [each for each in found if each.copies and each.is_ring]
     if not limited:
         return "Unknown: no copy has arrived at an address with a ring."
     tight = min(limited, key=lambda each: each.size / each.needed_all)
@@ -313,7 +313,7 @@ def _verdict(found: AddressFound) -> tuple[str, str]:
 
 
 def _headroom(found: AddressFound) -> float | None:
-    if not found.needed_all or found.strategy != "ring":
+    if not found.needed_all or not found.is_ring:
         return None
     return found.size / found.needed_all
 
@@ -368,7 +368,7 @@ def _distances(findings: ReconcileResult) -> list[CaptionedChart]:
             ChartSeries("missed", "miss", [each.missed for each in rows]),
         ]
         marks = [ReferenceLine(math.log2(found.needed_all), f"all: {found.needed_all:,}", "soft")]
-        if found.strategy == "ring" and found.size:
+        if found.is_ring and found.size:
             marks.append(ReferenceLine(math.log2(found.size), f"ring: {found.size:,}", "ring"))
         svg = by_distance(powers, series, marks, f"Distances of copies at {address}")
         caption = (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pipeline.errors import USAGE, PipelineError
+from state.strategies.registry import STRATEGIES
 
 FORMAT: Final = 1
 
@@ -53,6 +54,12 @@ class AddressFound(NamedTuple):
     """The longest time from an accepted record to its copy."""
     is_exact: bool
     """Whether the order of decisions is known; if not, distances are estimated by time."""
+
+    @property
+    def is_ring(self) -> bool:
+        """Whether the number of ids alone limits what the address holds."""
+        strategy = STRATEGIES[self.strategy]
+        return strategy.holds_ids and not strategy.time_key
 
 
 class DuplicateDistances(NamedTuple):

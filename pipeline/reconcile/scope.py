@@ -14,6 +14,7 @@ from service.config.load import Config
 from service.dedup.route import InputRoute, resolve
 from service.metadata.redrive_job import DeadLetterRange, RedriveJob, RedriveJobs
 from service.metadata.settings import effective_settings
+from state.strategies.registry import STRATEGIES
 
 _UNLIMITED: Final = 2**62
 
@@ -93,13 +94,9 @@ def memory_of(
 
 
 def _memory(settings: AddressSettings) -> CacheSettings:
-    match settings.strategy:
-        case "window":
-            size, window_ms = settings.window_size, settings.window_ms
-        case "sequence" | "ordered":
-            size, window_ms = _UNLIMITED, _UNLIMITED
-        case _:
-            size, window_ms = settings.capacity, _UNLIMITED
+    strategy = settings.remembered_by
+    size = settings.room if strategy.holds_ids else _UNLIMITED
+    window_ms = getattr(settings, strategy.time_key) if strategy.time_key else _UNLIMITED
     silent = settings.on_duplicate == "drop" or settings.dead_letter_audit
     return CacheSettings(_word(settings), size, window_ms, settings.persist_id_cache, silent)
 
@@ -112,7 +109,9 @@ def _former(until_ms: int, memory: CacheSettings | None, now: CacheSettings) -> 
 
 
 def _word(settings: AddressSettings) -> str:
-    return "ring" if settings.strategy == "off" else settings.strategy
+    """Return the strategy; the first of those that write the same keys."""
+    kind = settings.remembered_by.kind
+    return next(name for name, each in STRATEGIES.items() if each.kind == kind)
 
 
 class RouteScope(NamedTuple):

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from pipeline.reconcile.cache_model import is_guessed, is_held
 from pipeline.reconcile.results import ACCEPTED, DUPLICATE, NONE, REJECTED
+from state.strategies.registry import STRATEGIES
 
 KINDS: Final = (
     "no-fate",
@@ -124,7 +125,7 @@ def of_originals(known: DataFrame) -> DataFrame:
         & sf.col("letter.original").isNotNull()
         & sf.col("identity").isNotNull()
         & sf.col("tx_id").isNull()
-        & sf.col("strategy").isin("ring", "window")
+        & sf.col("strategy").isin([name for name, each in STRATEGIES.items() if each.holds_ids])
     ).select(
         "place",
         sf.col("letter.place").alias("letter_place"),

@@ -12,7 +12,7 @@ Pure: no clock, no files. An AddressBook is immutable, and its cache is bounded.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final, Literal, NamedTuple, cast
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
 from ringfence.headers import NUMBER_MAX
 from service.config.model import (
@@ -22,20 +22,14 @@ from service.config.model import (
     InvalidValueError,
     rules_of,
 )
+from state.strategies.base import Strategy
+from state.strategies.registry import DEFAULT as DEFAULT_STRATEGY
 from state.strategies.registry import STRATEGIES
-
-COUNTING: Final = frozenset({"audit", "sequence", "ordered"})
-"""Strategies that decide by a publisher's sequence numbers."""
-
-COVERING: Final = frozenset({"sequence", "ordered"})
-"""Strategies of `COUNTING` with which a number acknowledges all smaller ones too."""
 
 DEFAULT: Final = "default"
 """Origin of a setting that no pattern contains."""
 
 LITERAL_MARKER: Final = "()"
-
-Strategy = Literal["ring", "window", "audit", "sequence", "ordered", "off"]
 
 BelowWindow = Literal["duplicate", "accept"]
 
@@ -51,7 +45,7 @@ _ANY_WORDS = "#"
 
 _DOT = "."
 
-_STRATEGY = ChoiceValue((*STRATEGIES, "off"))
+_STRATEGY = ChoiceValue(tuple(STRATEGIES))
 
 _ON_DUPLICATE = ChoiceValue(("dead_letter", "drop", "mark"))
 
@@ -60,7 +54,7 @@ _ON_DUPLICATE = ChoiceValue(("dead_letter", "drop", "mark"))
 class AddressSettings:
     """The settings of one address, with a value for every key."""
 
-    strategy: Annotated[Strategy, _STRATEGY] = "ring"
+    strategy: Annotated[str, _STRATEGY] = DEFAULT_STRATEGY
     id_cache_size: Annotated[int, IntegerValue(0, 1_000_000_000)] = 20_000
     persist_id_cache: Annotated[bool, BooleanValue()] = True
     on_duplicate: Annotated[OnDuplicate, _ON_DUPLICATE] = "dead_letter"
@@ -81,22 +75,26 @@ class AddressSettings:
     addresses_max: Annotated[int, IntegerValue(1, 10_000_000)] = 100_000
 
     @property
+    def remembered_by(self) -> Strategy:
+        """The strategy that remembers ids or publishers for the address."""
+        return STRATEGIES[self.strategy]
+
+    @property
     def capacity(self) -> int:
         """Return how many ids a ring remembers."""
-        return 0 if self.strategy == "off" else self.id_cache_size
+        return self.id_cache_size if self.remembered_by.size_key else 0
 
     @property
     def room(self) -> int:
         """Return how many ids or publishers are remembered."""
-        match self.strategy:
-            case "window":
-                return self.window_size
-            case "audit":
-                return self.audit_producers
-            case "sequence" | "ordered":
-                return self.publishers_max
-            case _:
-                return self.capacity
+        size_key = self.remembered_by.size_key
+        return getattr(self, size_key) if size_key else 0
+
+    @property
+    def size_of_ids(self) -> str:
+        """Return the setting that limits how many ids are held; empty if none are."""
+        strategy = self.remembered_by
+        return strategy.size_key if strategy.holds_ids else ""
 
     @property
     def remembers(self) -> bool:
@@ -167,8 +165,10 @@ class AddressBook:
 
     @property
     def covers(self) -> bool:
-        """Whether some address may have a strategy of `COVERING`."""
-        return any(keys.get("strategy") in COVERING for keys in self.patterns.values())
+        """Whether some address may have numbers that acknowledge all smaller ones too."""
+        named = (str(keys["strategy"]) for keys in self.patterns.values() if "strategy" in keys)
+        numbers = (STRATEGIES[name].numbers for name in named)
+        return any(each is not None and each.is_cumulative for each in numbers)
 
     def settings(self, address: str) -> AddressSettings:
         """Return the merged settings of an address."""
@@ -253,18 +253,20 @@ def settings_of(book: AddressBook, cache: str) -> AddressSettings:
         audited = settings_of(book, cache.removeprefix(AUDIT))
         # While an id is remembered, duplicates of the ids remembered with it, and of as many later
         # ids, may be dead-lettered. If hits refresh a window, they refresh this cache too.
-        strategy: Strategy = "window" if audited.strategy == "window" else "ring"
+        refreshes = audited.remembered_by.refreshes
+        strategy = audited.strategy if refreshes else DEFAULT_STRATEGY
         room = 2 * audited.room
-        return replace(audited, strategy=strategy, id_cache_size=room, window_size=room)
+        sizes: dict[str, Any] = {STRATEGIES[strategy].size_key: room}
+        return replace(audited, strategy=strategy, **sizes)
     settings = book.settings(cache)
-    if cache.startswith(BRIDGE) and settings.strategy in COUNTING:
-        return replace(settings, strategy="ring")
+    if cache.startswith(BRIDGE) and not settings.remembered_by.holds_ids:
+        return replace(settings, strategy=DEFAULT_STRATEGY)
     return settings
 
 
 def is_elsewhere(one: AddressSettings, other: AddressSettings) -> bool:
     """Whether switching between these settings discards the remembered ids."""
-    kinds = ["ring" if each.strategy == "off" else each.strategy for each in (one, other)]
+    kinds = one.remembered_by.kind, other.remembered_by.kind
     return kinds[0] != kinds[1] or one.persist_id_cache != other.persist_id_cache
 
 

@@ -1,6 +1,5 @@
 """Address context: the settings, committed state and draft of an address in one transaction."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,12 +16,8 @@ from service.config.addresses import (
 from service.dedup.partition import OwnedPartition
 from service.dedup.record import RejectedError
 from state.cache import Cache
-from state.model import NO_CLAIM, Claim, Edit, PackedPositions
+from state.model import Edit, PackedPositions
 from state.strategies.base import CommittedState, Draft, Strategy
-from state.strategies.per_publisher import PublisherDraft
-from state.strategies.registry import RING, STRATEGIES
-from state.strategies.ring import RingDraft
-from state.strategies.ring_admin import forget_all
 
 
 class AddressContext(NamedTuple):
@@ -62,8 +57,6 @@ class AddressContexts:
         self._admitted: set[str] = set()
         """Caches that are new to the partition with this transaction."""
         self._deletions: list[Edit] = []
-        self._forgotten: defaultdict[str, list[int]] = defaultdict(list)
-        """Ring numbers of the ids that were forgotten to be accepted again, by cache."""
         self.volatile: list[Edit] = []
         """Edits of addresses with `persist_id_cache = false`: they go to no changelog."""
         self.packed_positions = PackedPositions(partition.source)
@@ -105,26 +98,10 @@ class AddressContexts:
         if context.cache not in self._partition.addresses:
             self._admitted.add(context.cache)
 
-    def forget_repeated(self, context: AddressContext, claim: Claim) -> Claim:
-        """Forget the id that a claim repeats; return the claim to remember the record by.
-
-        Numbers of publishers are not taken back: the returned claim is empty then, so the record
-        that goes out changes no state.
-        """
-        if isinstance(context.draft, PublisherDraft):
-            return NO_CLAIM
-        if isinstance(context.draft, RingDraft) and claim.identifier is not None:
-            number = context.draft.let_go(claim.identifier)
-            if number is not None:
-                self._forgotten[context.cache].append(number)
-        return claim
-
-    def forget_edits(self, context: AddressContext) -> list[Edit]:
-        """Return the edits that remove the forgotten ids from the stored segments of a cache."""
-        numbers = self._forgotten.get(context.cache)
-        if not numbers:
-            return []
-        return forget_all(self._partition.store_of(context.settings), context.cache, numbers)
+    def renewals(self, context: AddressContext) -> list[Edit]:
+        """Return the edits that remove the ids that were made new from what a cache stored."""
+        store = self._partition.store_of(context.settings)
+        return context.strategy.renewals(store, context.cache, context.draft)
 
     def deletions(self) -> list[Edit]:
         """Return the tombstones for expired entries of the addresses opened since the last call."""
@@ -136,8 +113,7 @@ class AddressContexts:
 
     def _opened(self, address: str, cache: str) -> AddressContext:
         partition, settings = self._partition, settings_of(self._book, cache)
-        # A ring of size 0 knows and remembers nothing: duplicate detection is off.
-        strategy = STRATEGIES.get(settings.strategy, RING)
+        strategy = settings.remembered_by
         store = partition.store_of(settings)
         memory = self._cache.memory(partition.source, store, cache, strategy)
         draft = memory.begin(settings, self.packed_positions)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, REPEATED, Headers, Reason, bookmark
-from service.config.addresses import COUNTING, AddressBook
+from service.config.addresses import AddressBook
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.claim import (
-    NAME_OF_PUBLISHER,
     identifier_of,
     is_stamp,
     named,
@@ -105,18 +104,14 @@ class Checks:
         else:
             identifier = self._identifier.of(record, headers)
             claim = named(read_claim(headers, frozenset()), identifier)
-        strategy = context.settings.strategy
-        if strategy == "window":
-            return published(claim, headers, NAME_OF_PUBLISHER)
-        if strategy not in COUNTING:
-            return claim
-        return published(claim, headers)
+        names = context.strategy.publisher_headers
+        return published(claim, headers, names) if names else claim
 
     def is_bridged(self, context: AddressContext, claim: Claim) -> bool:
         """Whether all that the record claims is an id that a bridge stamped."""
         if self._identifier is not None or not is_stamp(claim.identifier):
             return False
-        return context.settings.strategy not in COUNTING or not context.strategy.claims(claim)
+        return context.strategy.holds_ids or not context.strategy.claims(claim)
 
     def with_id(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
@@ -125,7 +120,7 @@ class Checks:
 
         RejectedError if the route requires an id and the record has none.
         """
-        if context.strategy.claims(claim) or context.settings.strategy == "sequence":
+        if context.strategy.claims(claim) or has_bookmarks(context):
             return headers
         match self._settings.missing_id:
             case "dead_letter":
@@ -141,12 +136,12 @@ class Checks:
     def bookmarked(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> Headers:
-        """Return the headers to forward; of a sequence with a bookmark.
+        """Return the headers to forward; with a bookmark if the strategy has them.
 
         The bookmark is the publisher's number, or the input position of a record without one. A
         position never repeats, so it is neither checked nor remembered.
         """
-        if context.settings.strategy != "sequence":
+        if not has_bookmarks(context):
             return headers
         publisher, number = claim.publisher or "", claim.number or 0
         if not context.strategy.claims(claim):
@@ -322,6 +317,12 @@ class Checks:
 def counts(context: AddressContext, claim: Claim) -> bool:
     """Whether the address checks and remembers this claim."""
     return context.settings.remembers and context.strategy.claims(claim)
+
+
+def has_bookmarks(context: AddressContext) -> bool:
+    """Whether the address gives each record that it forwards a bookmark."""
+    numbers = context.strategy.numbers
+    return numbers is not None and numbers.has_bookmarks
 
 
 class GroupMember(NamedTuple):

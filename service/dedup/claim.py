@@ -41,10 +41,6 @@ NOT_PLAIN_IN_SESSIONS: Final = NOT_PLAIN | {PUBLISHER}
 
 _OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
 
-OF_PUBLISHERS: Final = frozenset({PUBLISHER, NUMBER, STREAM, PREVIOUS})
-
-NAME_OF_PUBLISHER: Final = frozenset({PUBLISHER})
-
 _STAMP: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}")
 
 _DIGITS: Final = re.compile(rb"[0-9]{1,19}")
@@ -90,7 +86,7 @@ def named(claim: Claim, identifier: bytes | None) -> Claim:
     return claim._replace(identifier=identifier)
 
 
-def published(claim: Claim, headers: Headers, names: AbstractSet[str] = OF_PUBLISHERS) -> Claim:
+def published(claim: Claim, headers: Headers, names: AbstractSet[str]) -> Claim:
     """Return the claim with the publisher's name and numbers, read from the headers in `names`."""
     found: dict[str, bytes] = {}
     for name, value in headers:

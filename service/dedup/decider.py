@@ -43,7 +43,6 @@ from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId, Re
 from state.pending_group import PendingRecord
 from state.segment import Digest
 from state.store import StoreCorruptError, StoreFailedError
-from state.strategies.per_publisher import PublisherDraft
 
 Outcome = Literal["accepted", "refused", "waiting", "failed"]
 
@@ -233,8 +232,7 @@ def set_publisher_position(
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with a publisher's position that an administrator sets; no record is read.
 
-    `writes` is the input partition that the publisher writes; `PublisherDraft.place` describes
-    `missing`.
+    `writes` is the input partition that the publisher writes; `Numbers.place` describes `missing`.
     """
     decider = _Decider(partition, rules, plan)
     decider.set_position(address, claim, writes, missing)
@@ -409,8 +407,9 @@ class _Decider:
     ) -> None:
         """Set the position of a publisher on an address."""
         context = self._contexts.at(address)
-        assert isinstance(context.draft, PublisherDraft)  # the settings were checked
-        context.draft.place(claim, Origin(*writes, 0, self._progress.time_ms), missing)
+        numbers, at = context.strategy.numbers, Origin(*writes, 0, self._progress.time_ms)
+        assert numbers is not None  # the settings were checked
+        numbers.place(context.draft, claim, at, missing)
 
     def remember(self, address: str, ids: Sequence[KnownId], now_ms: int) -> int:
         """Remember imported ids; return the partition's time afterwards, as if read as records."""
@@ -450,7 +449,7 @@ class _Decider:
                     AddressChange(partition, context.cache, context.memory, change.content)
                 )
                 self._contexts.write(context, change.edits, edits)
-            self._contexts.write(context, self._contexts.forget_edits(context), edits)
+            self._contexts.write(context, self._contexts.renewals(context), edits)
         if self._groups.change:
             edits += self._groups.edits()
             plan.groups[self._source] = self._groups.change

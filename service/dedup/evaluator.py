@@ -5,7 +5,7 @@ contract's order. Invariant: the fast path is an optimisation only; without it e
 same fate.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -30,7 +30,7 @@ from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
 from state.model import NO_CLAIM, Rejection
-from state.strategies.ring import RingDraft
+from state.strategies.base import Admit, IdDraft
 
 # For the key, headers and envelope of a fast-path record: an id has at most 64 KiB.
 _ROOM_BYTES: Final = 2 * ID_BYTES_MAX
@@ -44,14 +44,14 @@ _LOOKUPS_MAX: Final = 16
 class FastPath:
     """What all fast-path records of an address share, and their counts."""
 
-    admit: Callable[[bytes, int, int], int | None]
+    admit: Admit
     topic: str
     keyed: int
     unkeyed: int
     drops: bool
     label: tuple[str, str]
     context: AddressContext
-    draft: RingDraft
+    draft: IdDraft
     dead_letter: OutputTopic | None
     """The dead-letter topic; None if it depends on more than the address."""
     repeats: int = 0
@@ -129,7 +129,8 @@ class FastPaths:
     def _opened(self, key: bytes | None, headers: Headers) -> FastPath | None:
         output_resolver, route = self._output_resolver, self._input_partition.route
         context = self._contexts.at(self._input_partition.address(key, headers))
-        if not isinstance(context.draft, RingDraft) or not context.settings.capacity:
+        draft = context.draft.by_id
+        if draft is None:
             return None
         self._contexts.check_room(context)
         target = self._target(route.output, context)
@@ -138,14 +139,14 @@ class FastPaths:
         # A fast-path record is remembered, or its address is not new.
         self._contexts.admit(context)
         return FastPath(
-            context.draft.admit,
+            draft.admit,
             target.topic,
             target.keyed,
             target.unkeyed,
             drops=context.settings.on_duplicate == "drop",
             label=(route.settings.name, context.name),
             context=context,
-            draft=context.draft,
+            draft=draft,
             dead_letter=self._dead_letter(context),
         )
 
@@ -226,7 +227,7 @@ class FullPath:
             checks.reject(record, headers, context, claim, rejected.why, offset)
         else:
             if known is not verdict:
-                claim = self._contexts.forget_repeated(context, claim)
+                claim = context.draft.renew(claim)
             checks.pass_on(context, record, outgoing, target, claim, verdict)
 
     def fail(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from service.config.addresses import AddressBook, AddressSettings
 from service.dedup.pending_groups import PendingGroups
@@ -23,8 +23,8 @@ from state.memory_store import MemoryStore
 from state.model import Edit, PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata
 from state.store import Identity, Store
+from state.strategies import registry
 from state.strategies.base import Occupancy
-from state.strategies.registry import STRATEGIES
 
 
 class OccupancyStats:
@@ -70,9 +70,6 @@ class OccupancyStats:
     def is_current(self, address: str, book: AddressBook) -> bool:
         """Whether the cached occupancy of an address is up to date."""
         return book is self._book and address not in self._stale and address in self.extents
-
-
-KINDS: Final = tuple(strategy.kind for strategy in STRATEGIES.values())
 
 
 class PartitionPhase(Enum):
@@ -173,8 +170,9 @@ class OwnedPartition:
 
     def foreign(self, settings: AddressSettings, kind: bytes, cache: str) -> LeftoverCache:
         """Return tombstones for what a cache stored with another strategy or in the other store."""
-        others = [each for each in KINDS if each != kind]
-        held = KINDS if settings.persist_id_cache else others
+        kinds = registry.kinds()
+        others = [each for each in kinds if each != kind]
+        held = kinds if settings.persist_id_cache else others
         return LeftoverCache(
             [edit for each in others for edit in self.kept(each, cache)],
             [

@@ -14,7 +14,6 @@ from service.dedup.pending_groups import GroupsChange
 from state.cache import BatchTooLargeError
 from state.model import Edit, PartitionId
 from state.strategies.base import CommittedState
-from state.strategies.per_publisher import PublisherDraft
 
 Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
 """Arguments of `Producer.produce`, in order: topic, value, key, partition or BY_KEY, no delivery
@@ -109,8 +108,6 @@ def acknowledged(group_id: str, contexts: Iterable[AddressContext], now_ms: int)
     topic = acknowledgements(group_id)
     found: list[Output] = []
     for context in contexts:
-        if not isinstance(context.draft, PublisherDraft):
-            continue
         for publisher, number in context.draft.covered().items():
             payload = {"sequence": number, "bookmark": bookmark(publisher, number).decode()}
             key, value = _text([context.name, publisher]), _text(payload)

@@ -174,7 +174,7 @@ class TransactionGroups:
             return
         full_path = zip(records, outgoing, targets, claims, verdicts, known, strict=True)
         for each, headers, target, claim, verdict, repeated in full_path:
-            kept = claim if repeated is verdict else self._contexts.forget_repeated(context, claim)
+            kept = claim if repeated is verdict else context.draft.renew(claim)
             each.checks.pass_on(context, each.record, headers, target, kept, verdict)
 
 

@@ -5,6 +5,7 @@ If an id occurs twice the first record counts, as it would for the service.
 """
 
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,6 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 from ringfence.headers import Headers, Reason, id_text
 from service.config.addresses import BRIDGE, AddressBook, settings_of
 from service.dedup.claim import (
-    NAME_OF_PUBLISHER,
     identifier_of,
     is_stamp,
     named,
@@ -25,7 +25,6 @@ from service.dedup.route import InputPartition, InputRoute
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE, read_headers
 from state.model import Claim, PartitionId
 
-_TAKEN: Final = frozenset({"ring", "window"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,12 +61,12 @@ class IdSource:
             raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
         address = self._address or self._input_partition.address(message.key(), headers or ())
         settings = settings_of(self._book, address)
-        if settings.strategy not in _TAKEN or not settings.remembers:
+        if not settings.remembered_by.holds_ids or not settings.remembers:
             self.left_out[
                 f"their address imports no ids (strategy {settings.strategy}, or size 0)"
             ] += 1
             return None
-        claim = self._claim(message, headers or (), settings.strategy)
+        claim = self._claim(message, headers or (), settings.remembered_by.publisher_headers)
         if claim.identifier is None:
             self.left_out["they have no id"] += 1
             return None
@@ -77,13 +76,13 @@ class IdSource:
         is_stamped = self._identifier is None and is_stamp(claim.identifier)
         return IdLine(BRIDGE + address if is_stamped else address, _row(message, claim.identifier))
 
-    def _claim(self, message: Message, headers: Headers, strategy: str) -> Claim:
+    def _claim(self, message: Message, headers: Headers, names: AbstractSet[str]) -> Claim:
         if self._identifier is None:
             claim = read_claim(headers)
         else:
             identifier = self._identifier.of(message, headers)
             claim = named(read_claim(headers, frozenset()), identifier)
-        return published(claim, headers, NAME_OF_PUBLISHER) if strategy == "window" else claim
+        return published(claim, headers, names) if names else claim
 
 
 def _row(message: Message, identifier: bytes) -> dict[str, Any]:

@@ -18,9 +18,6 @@ from state.keys import UnknownFormatError
 from state.model import PackedPositions, PartitionId
 from state.store import StoreCorruptError, StoreStats
 from state.strategies.base import CommittedState, Occupancy
-from state.strategies.registry import RING, STRATEGIES
-from state.strategies.ring_admin import extent
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
 
 _BUSY_SCANS_MAX: Final = 32
 
@@ -81,30 +78,26 @@ def _measure(
     settings: AddressSettings,
     memory: CommittedState | None,
 ) -> Occupancy | None:
-    if STRATEGIES.get(settings.strategy, RING) is not RING:
-        return (
-            None
-            if memory is None
-            else memory.begin(settings, PackedPositions(partition.source)).extent()
-        )
+    store = partition.store_of(settings)
     try:
-        return extent(partition.store_of(settings), address, settings.capacity)
+        found = settings.remembered_by.extent(store, address, settings)
     except UnknownFormatError:
         return None  # the store is damaged: the next decision finds and restores it
+    if found is None and memory is not None:
+        return memory.begin(settings, PackedPositions(partition.source)).extent()
+    return found
 
 
 PERIOD_S: Final = 5.0
 
 _OTHERS_MAX: Final = 5_000
 
-_WITH_IDS: Final = frozenset({"ring", "window"})
-
 
 class StateSampler:
     """Samples the state of a loop for metrics; keeps the previous sample for differences."""
 
     def __init__(self) -> None:
-        self._floors: dict[tuple[PartitionId, str], int] = {}
+        self._evictions: dict[tuple[PartitionId, str], int] = {}
         self._stalls: dict[PartitionId, int] = {}
 
     def take(
@@ -137,16 +130,16 @@ class StateSampler:
         )
 
     def _evicted(self, source: PartitionId, address: str, memory: CommittedState | None) -> int:
-        """Return how many ids a ring in memory has evicted since the last sample."""
-        if not isinstance(memory, InMemoryRing | IndexedRing):
+        """Return how many ids a state in memory has evicted since the last sample."""
+        if memory is None:
             return 0
-        before = self._floors.get((source, address), memory.floor)
-        self._floors[source, address] = memory.floor
-        return max(0, memory.floor - before)
+        before = self._evictions.get((source, address), memory.ids_evicted)
+        self._evictions[source, address] = memory.ids_evicted
+        return max(0, memory.ids_evicted - before)
 
     def _forget_all_but(self, sources: set[PartitionId]) -> None:
         """Forget the samples of partitions that we no longer own."""
-        self._floors = {key: at for key, at in self._floors.items() if key[0] in sources}
+        self._evictions = {key: n for key, n in self._evictions.items() if key[0] in sources}
         self._stalls = {source: n for source, n in self._stalls.items() if source in sources}
 
     def _new_stalls(self, stores: Mapping[PartitionId, StoreStats]) -> int:
@@ -160,7 +153,7 @@ def _fill(
 ) -> AddressFill | None:
     """Return how full a cache of ids is; None for other caches, and if it is unknown."""
     settings = settings_of(book, address)
-    if settings.strategy not in _WITH_IDS:
+    if not settings.size_of_ids:
         return None
     # The next batch finds a damaged or inconsistent store; a measurement must not end the loop.
     with suppress(StoreCorruptError, LookupError):
@@ -171,16 +164,12 @@ def _fill(
 
 
 def _others(cache: Cache, labels: set[str]) -> int:
-    """Return the ids held by the most recently used unlabelled rings.
+    """Return the ids held by the most recently used unlabelled addresses.
 
     Bounded, so that many addresses take no longer than a few.
     """
-    rings = cache.recent(_OTHERS_MAX)
-    return sum(
-        len(memory)
-        for address, memory in rings
-        if address not in labels and isinstance(memory, InMemoryRing | IndexedRing)
-    )
+    recent = cache.recent(_OTHERS_MAX)
+    return sum(memory.ids_held for address, memory in recent if address not in labels)
 
 
 def _sum(stores: Mapping[PartitionId, StoreStats]) -> StoreStats:

@@ -23,7 +23,7 @@ from state import pending_group as pending_record
 from state.cache import Cache
 from state.model import Edit, PartitionId
 from state.store import StorePosition
-from state.strategies.registry import STRATEGIES
+from state.strategies import registry
 
 _STEP_TIMEOUT_S: Final = 2.0
 
@@ -390,7 +390,7 @@ def clear_plans(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:
     """
     assert partition.store is not None  # it is RUNNING
     assert partition.changelog is not None
-    kinds = {strategy.kind for strategy in STRATEGIES.values()} | {pending_record.KIND}
+    kinds = (*registry.kinds(), pending_record.KIND)
     keys = [key for kind in kinds for key, _ in partition.store.scan(kind)]
     while True:
         piece, keys = keys[:edits_max], keys[edits_max:]

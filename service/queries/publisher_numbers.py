@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from service.config.addresses import COUNTING, AddressBook, settings_of
+from service.config.addresses import AddressBook, settings_of
 from service.kafka.topics import by_address
 from service.queries.errors import NotPossible
 from service.queries.publishers import PublisherProgress, SetSequence
@@ -13,15 +13,16 @@ from state.model import PartitionId
 def check_change(change: SetSequence, book: AddressBook) -> None:
     """Raise NotPossible if the address has no such number."""
     settings = settings_of(book, change.address)
-    if settings.strategy not in COUNTING:
+    numbers = settings.remembered_by.numbers
+    if numbers is None:
         sentence = (
             f"The address {change.address} has strategy {settings.strategy}, which has no sequence "
             "numbers; set sequence, ordered or audit for it."
         )
         raise NotPossible(sentence)
-    if (settings.strategy == "ordered") != (change.stream is not None):
+    if numbers.has_streams != (change.stream is not None):
         raise NotPossible("Give a stream with the strategy ordered, and only with it.")
-    if change.missing and settings.strategy != "audit":
+    if change.missing and not numbers.has_missing:
         raise NotPossible("A number covers all lower ones; only audit accepts missing numbers.")
 
 

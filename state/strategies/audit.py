@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
 from state.model import Claim, Origin, PartitionId, Rejection
-from state.strategies.base import StrategySettings
-from state.strategies.per_publisher import PublisherPosition, required
+from state.strategies.base import PublisherPosition, StrategySettings
+from state.strategies.per_publisher import NUMBER_HEADERS, required
 
 _ENDS: Final = struct.Struct("<QQ")
 
@@ -32,16 +32,17 @@ class AuditRule:
     """The rule of `audit`: a number is a duplicate if its bit is set."""
 
     kind = b"a"
+    size_key = "audit_producers"
+    publisher_headers = NUMBER_HEADERS
+    identity = None  # a number below the window is a duplicate too
     evicts = True
     is_cumulative = False
+    has_streams = False
+    has_bookmarks = False
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the rule needs."""
         return claim.publisher is not None and bool(claim.number)
-
-    def room(self, settings: StrategySettings) -> int:
-        """Return how many publishers an address may hold."""
-        return settings.audit_producers
 
     def verdict(
         self,

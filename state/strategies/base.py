@@ -2,13 +2,18 @@
 
 An address has a `CommittedState`. A batch adds a `Draft` to it; dropping the draft is the abort.
 A strategy knows neither Kafka nor RocksDB nor a clock: the time of the partition is passed in.
+What only some strategies can do is a capability of `Strategy`, which is None or empty elsewhere.
+Invariant: code outside this folder asks for capabilities, never for a strategy's class or name.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ringfence.headers import Reason
+from state.keys import prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
+from state.segment import SegmentEntry
+from state.store import Store
 
 
 class StrategySettings(Protocol):
@@ -89,11 +94,33 @@ class Occupancy(NamedTuple):
     """Time from the oldest to the newest id, once capacity evicts; else None."""
 
 
+Admit = Callable[[bytes, int, int], int | None]
+"""Takes an id, its packed position and its time; returns its number if it is known.
+
+A new id is added, and the result is None.
+"""
+
+
+class IdDraft(Protocol):
+    """A draft that judges a record by its id alone, and adds it in the same step."""
+
+    admit: Admit
+
+    def origin(self, number: int) -> Origin:
+        """Return the origin of a known id, this batch included."""
+        ...
+
+
 class Draft(Protocol):
     """The uncommitted changes of one batch to one address; only the batch sees them.
 
     `at` is the position of a record, with the deciding partition's time.
     """
+
+    @property
+    def by_id(self) -> IdDraft | None:
+        """The draft itself, if it can judge and add a record in one step; else None."""
+        ...
 
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many records were accepted, by source partition."""
@@ -119,15 +146,37 @@ class Draft(Protocol):
         """Add an accepted record."""
         ...
 
+    def renew(self, claim: Claim) -> Claim:
+        """Make a known claim new; return the claim to remember its record by.
+
+        That claim is empty if the strategy takes nothing back: the record changes no state then.
+        Else the caller remembers it before any other call, or drops the draft.
+        """
+        ...
+
+    def covered(self) -> Mapping[str, int]:
+        """Return the number up to which all is decided, for each publisher of the batch.
+
+        Empty for strategies whose numbers do not cover the numbers before them.
+        """
+        ...
+
     def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Hit]]:
         """Return the hits of each id, one list per id, for all publishers.
 
-        The lists are empty for strategies that hold numbers. Changes nothing.
+        The lists are empty for strategies that hold no ids. Changes nothing.
         """
         ...
 
     def extent(self) -> Occupancy:
         """Return what is held before the batch adds anything."""
+        ...
+
+    def time_of(self, rank: int) -> int | None:
+        """Return when a held id was last seen, before the batch adds anything.
+
+        `rank` counts from the oldest, 0. None for strategies that hold no times.
+        """
         ...
 
     def change(self, address: str) -> StateChange | None:
@@ -141,6 +190,28 @@ class CommittedState(Protocol):
     @property
     def memory_bytes(self) -> int:
         """Estimated memory in bytes."""
+        ...
+
+    @property
+    def ids_held(self) -> int:
+        """How many ids are held; 0 for strategies that hold publishers."""
+        ...
+
+    @property
+    def ids_evicted(self) -> int:
+        """How many ids capacity has evicted, from any starting point; 0 if they are not counted."""
+        ...
+
+    def has_outgrown(self, whole_ids_max: int) -> bool:
+        """Whether another form suits its size better; the next use has to load it again.
+
+        `whole_ids_max` limits states with all ids in memory that have another form.
+        """
+        ...
+
+    @property
+    def reads_store(self) -> bool:
+        """Whether its ids are read from the store, so that entries may be rewritten under it."""
         ...
 
     def __len__(self) -> int:
@@ -163,11 +234,159 @@ class CommittedState(Protocol):
         ...
 
 
+class HeldId(NamedTuple):
+    """An id that an address holds."""
+
+    identifier: bytes
+    origin: Origin
+    publisher: bytes = b""
+    """The publisher that the id counts for; empty if it counts for all."""
+
+
+class RankedId(NamedTuple):
+    """An id of a list in the order of acceptance, with its number."""
+
+    number: int
+    identifier: bytes
+    origin: Origin
+
+
+class StoredIds(Protocol):
+    """The ids that an address holds, listed from the store; they need not be in memory."""
+
+    @property
+    def floor(self) -> int:
+        """The number of the oldest id."""
+        ...
+
+    @property
+    def following(self) -> int:
+        """The number after the newest id."""
+        ...
+
+    def newest_first(self, below: int) -> Iterator[RankedId]:
+        """Yield the ids with numbers below `below`."""
+        ...
+
+    def oldest_first(self, first: int, end: int) -> Iterator[RankedId]:
+        """Yield the ids with numbers from `first` to below `end`."""
+        ...
+
+    def slots_to_eviction(self, number: int) -> int:
+        """Return how many other ids may be added before capacity evicts this one."""
+        ...
+
+
+class PublisherPosition(NamedTuple):
+    """The highest number of a publisher, and its stream if the strategy has streams."""
+
+    number: int
+    stream: int | None = None
+    source: PartitionId | None = None
+    """The partition that the publisher writes, if the strategy allows only one."""
+
+
+class HeldNumber(NamedTuple):
+    """A publisher that an address holds."""
+
+    publisher: str
+    position: PublisherPosition
+    missing: Sequence[int] | None
+    """The numbers below its position that were never accepted; None if none can be."""
+
+
+class Numbers(Protocol):
+    """What a strategy does with the sequence numbers of publishers."""
+
+    is_cumulative: bool
+    """Whether a number, once held, covers all numbers before it."""
+    has_streams: bool
+    """Whether a number belongs to a stream."""
+    has_missing: bool
+    """Whether numbers below the highest may be missing."""
+    has_bookmarks: bool
+    """Whether a forwarded record carries a bookmark, with a number of its own if it had none."""
+
+    def standing(self, memory: CommittedState, publisher: str) -> PublisherPosition | None:
+        """Return the position of a publisher; None if it is unknown."""
+        ...
+
+    def held(self, memory: CommittedState, settings: StrategySettings) -> Iterator[HeldNumber]:
+        """Yield every publisher."""
+        ...
+
+    def place(self, draft: Draft, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
+        """Set a publisher to the number of the claim, whatever its position was before.
+
+        `at` names the partition that it writes; the `missing` numbers were never accepted.
+        """
+        ...
+
+
+class StoredSize(NamedTuple):
+    """How many ids the stored entries of an address span, expired ones included."""
+
+    ids: int
+    capacity: int
+
+
+ReadSegment = Callable[[int, int], SegmentEntry]
+"""Takes the first number of a segment and the number of one of its ids; reads it from the store."""
+
+
+class DuplicateKey(NamedTuple):
+    """The fields of a claim by which one record is a duplicate of another."""
+
+    required: tuple[str, ...]
+    """Without one of these the record is neither checked nor remembered."""
+    optional: tuple[str, ...] = ()
+    """Records that differ here are not duplicates of each other; absent is a value too."""
+
+
+class IndexedForm(Protocol):
+    """A second form of a strategy's states, which leaves the ids in the store."""
+
+    def stored_size(self, store: Store, address: str) -> StoredSize:
+        """Return how much there is to index; never less than what is held."""
+        ...
+
+    def load_indexed(
+        self, entries: Iterable[tuple[bytes, bytes]], size: StoredSize, read: ReadSegment
+    ) -> CommittedState:
+        """Return the state of an address in this form; raise what `Strategy.load` raises."""
+        ...
+
+
 class Strategy(Protocol):
-    """Loads the committed state of an address."""
+    """Loads the committed state of an address, and says what else can be done with it."""
 
     kind: bytes
     """The kind of its keys."""
+    size_key: str
+    """The setting that limits how many ids or publishers are held; empty if none ever are."""
+    time_key: str
+    """The setting that limits how long an id is held; empty if none does."""
+    holds_ids: bool
+    """Whether it holds ids, which may be imported; else publishers."""
+    publisher_headers: frozenset[str]
+    """The headers about the publisher that a claim is read from."""
+    refreshes: bool
+    """Whether a duplicate may restart the time of its id."""
+
+    @property
+    def identity(self) -> DuplicateKey | None:
+        """What a duplicate repeats; None if a verdict depends on more than what was accepted."""
+        ...
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """What it does with sequence numbers; None if it decides by something else."""
+        ...
+
+    @property
+    def indexed(self) -> IndexedForm | None:
+        """The form for addresses that are too large for memory; None if there is none."""
+        ...
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the strategy needs."""
@@ -179,6 +398,61 @@ class Strategy(Protocol):
         Raises UnknownFormatError for an entry that this version did not write.
         """
         ...
+
+    def extent(self, store: Store, address: str, settings: StrategySettings) -> Occupancy | None:
+        """Return the occupancy from few entries of the store; None if it has to be loaded.
+
+        Raises UnknownFormatError if an entry is damaged or missing.
+        """
+        ...
+
+    def stored_ids(
+        self, store: Store, address: str, settings: StrategySettings
+    ) -> StoredIds | None:
+        """Return the list of its ids; None if they are in no order, or it holds none.
+
+        With a list, single ids can be forgotten: `Draft.renew`, then `renewals`.
+        """
+        ...
+
+    def renewals(self, store: Store, address: str, draft: Draft) -> list[Edit]:
+        """Return the edits that remove what the draft has renewed from stored entries."""
+        ...
+
+    def clear(self, store: Store, address: str) -> list[Edit]:
+        """Return the edits that leave the address empty."""
+        ...
+
+    def held_ids(
+        self, entries: Iterable[tuple[bytes, bytes]], settings: StrategySettings
+    ) -> Iterator[HeldId]:
+        """Yield the ids that these entries hold; none for strategies that hold publishers."""
+        ...
+
+
+class HeldInMemory:
+    """The parts of `Strategy` that are the same for all whose states are always in memory."""
+
+    kind: bytes
+    indexed: IndexedForm | None = None
+
+    def extent(self, _store: Store, _address: str, _settings: StrategySettings) -> Occupancy | None:
+        """Return None: it has to be loaded."""
+        return None
+
+    def stored_ids(
+        self, _store: Store, _address: str, _settings: StrategySettings
+    ) -> StoredIds | None:
+        """Return None: ids are in no order."""
+        return None
+
+    def renewals(self, _store: Store, _address: str, _draft: Draft) -> list[Edit]:
+        """Return no edits: what is remembered again replaces what was stored."""
+        return []
+
+    def clear(self, store: Store, address: str) -> list[Edit]:
+        """Return a deletion for each entry."""
+        return [Edit(key, None) for key, _ in store.scan(prefix(self.kind, address))]
 
 
 def verdicts_by_name(

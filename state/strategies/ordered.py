@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
 from state.model import Claim, Origin, PartitionId, Rejection
-from state.strategies.base import StrategySettings
+from state.strategies.base import DuplicateKey, PublisherPosition, StrategySettings
 from state.strategies.per_publisher import (
-    PublisherPosition,
+    NUMBER_HEADERS,
     accepted_at,
     pack_origin,
     required,
@@ -36,17 +36,19 @@ class OrderedRule:
     """The rule of `ordered`: a record is accepted if it follows the last one."""
 
     kind = b"o"
+    size_key = "publishers_max"
+    publisher_headers = NUMBER_HEADERS
+    identity = DuplicateKey(("publisher", "number"), ("stream",))
     evicts = False
     is_cumulative = True
+    has_streams = True
+    has_bookmarks = False
+    missing = None
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the rule needs."""
         needed = (claim.publisher, claim.stream, claim.previous)
         return bool(claim.number) and None not in needed
-
-    def room(self, settings: StrategySettings) -> int:
-        """Return how many publishers an address may hold."""
-        return settings.publishers_max
 
     def verdict(
         self,

@@ -1,6 +1,7 @@
 """Per-publisher state: one entry per publisher, for the strategies that judge by number.
 
 A rule, one file each, judges a claim by its publisher's entry alone and returns the next entry.
+A rule for sequence numbers also says what a number means, and can set one.
 Entries are ordered by their last use, so that a rule may evict the least recently used.
 """
 
@@ -9,13 +10,28 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from ringfence.headers import Reason
+from ringfence.headers import NUMBER, PREVIOUS, PUBLISHER, STREAM, Reason
 from state.keys import UnknownFormatError, prefix, reader_of, rest_of
-from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
+from state.model import NO_CLAIM, Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
 from state.segment import FORMAT
-from state.strategies.base import Hit, Occupancy, StateChange, StrategySettings
+from state.strategies.base import (
+    CommittedState,
+    Draft,
+    DuplicateKey,
+    HeldId,
+    HeldInMemory,
+    HeldNumber,
+    Hit,
+    Occupancy,
+    PublisherPosition,
+    StateChange,
+    StrategySettings,
+)
 
 E = TypeVar("E")
+
+NUMBER_HEADERS: Final = frozenset({PUBLISHER, NUMBER, STREAM, PREVIOUS})
+"""The headers that number rules read; an invalid one is rejected, whichever rule it is."""
 
 _STAMP: Final = struct.Struct("<BQ")
 _ORIGIN: Final = struct.Struct("<IQQ")
@@ -27,30 +43,24 @@ BY_HAND: Final = 2**64 - 1
 """Takes the place of an offset: an administrator has set the number."""
 
 
-class PublisherPosition(NamedTuple):
-    """The highest number of a publisher, and its stream if the strategy has streams."""
-
-    number: int
-    stream: int | None = None
-    source: PartitionId | None = None
-    """The partition that the publisher writes, if the strategy allows only one."""
-
-
 class PublisherRule(Protocol[E]):
     """How one strategy judges a claim by its publisher's entry."""
 
     kind: bytes
+    size_key: str
+    """The setting that limits how many publishers an address holds."""
+    publisher_headers: frozenset[str]
+    """The headers about the publisher that a claim is read from."""
     evicts: bool
     """Whether a new publisher evicts the one that was idle longest."""
-    is_cumulative: bool
-    """Whether a number, once held, covers all numbers before it."""
+
+    @property
+    def identity(self) -> DuplicateKey | None:
+        """What a duplicate repeats, as in `Strategy`."""
+        ...
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the rule needs."""
-        ...
-
-    def room(self, settings: StrategySettings) -> int:
-        """Return how many publishers an address may hold."""
         ...
 
     def verdict(
@@ -63,6 +73,30 @@ class PublisherRule(Protocol[E]):
         self, known: E | None, claim: Claim, origin: Origin, settings: StrategySettings
     ) -> E:
         """Return the entry after the record was accepted."""
+        ...
+
+    def pack(self, entry: E) -> bytes:
+        """Return the entry as bytes."""
+        ...
+
+    def unpack(self, value: bytes) -> E:
+        """Return the entry that `pack` wrote.
+
+        Raises struct.error, ValueError or IndexError for other bytes.
+        """
+        ...
+
+
+class NumberRule(PublisherRule[E], Protocol):
+    """A rule that judges by sequence numbers; the flags are those of `Numbers`."""
+
+    is_cumulative: bool
+    has_streams: bool
+    has_bookmarks: bool
+
+    @property
+    def missing(self) -> Callable[[E, StrategySettings], Sequence[int]] | None:
+        """Returns the numbers below its position that a publisher skipped; None if none can be."""
         ...
 
     def entry_at(
@@ -78,23 +112,14 @@ class PublisherRule(Protocol[E]):
         """Return the position of the publisher."""
         ...
 
-    def pack(self, entry: E) -> bytes:
-        """Return the entry as bytes."""
-        ...
-
-    def unpack(self, value: bytes) -> E:
-        """Return the entry that `pack` wrote.
-
-        Raises struct.error, ValueError or IndexError for other bytes.
-        """
-        ...
-
 
 class PublisherTable(Generic[E]):
     """The committed entries of an address, in the order of their last use."""
 
-    def __init__(self, rule: PublisherRule[E], entries: Iterable[tuple[int, str, E]] = ()) -> None:
-        self.rule = rule
+    def __init__(
+        self, strategy: "PublisherStrategy[E]", entries: Iterable[tuple[int, str, E]] = ()
+    ) -> None:
+        self.strategy = strategy
         self.entries: OrderedDict[str, E] = OrderedDict()
         self.stamp = 0
         """The stamp of the entry that was used last."""
@@ -109,6 +134,25 @@ class PublisherTable(Generic[E]):
     def memory_bytes(self) -> int:
         """Estimated memory in bytes."""
         return _ENTRY_BYTES * len(self.entries)
+
+    @property
+    def ids_held(self) -> int:
+        """Return 0: publishers are held."""
+        return 0
+
+    @property
+    def ids_evicted(self) -> int:
+        """Return 0: publishers are held."""
+        return 0
+
+    def has_outgrown(self, _whole_ids_max: int) -> bool:
+        """No: there is one form."""
+        return False
+
+    @property
+    def reads_store(self) -> bool:
+        """No: the entries are in memory."""
+        return False
 
     def begin(
         self, settings: StrategySettings, _packed_positions: PackedPositions
@@ -129,11 +173,6 @@ class PublisherTable(Generic[E]):
     def forget(self) -> None:
         """Do nothing: every entry may decide a verdict."""
 
-    def standing(self, name: str) -> PublisherPosition | None:
-        """Return the position of a publisher; None if it is unknown."""
-        entry = self.entries.get(name)
-        return None if entry is None else self.rule.standing(entry)
-
 
 class _PublisherContent(NamedTuple, Generic[E]):
     gone: set[str]
@@ -145,7 +184,9 @@ class PublisherDraft(Generic[E]):
 
     def __init__(self, memory: PublisherTable[E], settings: StrategySettings) -> None:
         self._memory = memory
-        self._rule = memory.rule
+        self._rule = memory.strategy.rule
+        self._numbers = memory.strategy.numbers
+        self._room: int = getattr(settings, memory.strategy.size_key)
         self._settings = settings
         self._touched: OrderedDict[str, E] = OrderedDict()
         self._gone: set[str] = set()
@@ -154,6 +195,11 @@ class PublisherDraft(Generic[E]):
         self._seen: dict[str, None] = {}
         self._accepted = Counter[PartitionId]()
         self._make_room()  # before a restart, the settings may have allowed more
+
+    @property
+    def by_id(self) -> None:
+        """None: a verdict depends on the publisher."""
+        return
 
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many records were accepted, by source partition."""
@@ -207,20 +253,23 @@ class PublisherDraft(Generic[E]):
 
     def covered(self) -> dict[str, int]:
         """Return the number up to which all is decided, for each publisher of the batch."""
-        if not self._rule.is_cumulative:
+        if self._numbers is None or not self._numbers.is_cumulative:
             return {}
+        rule = self._numbers.rule
         entries = {name: self._known(name) for name in self._seen}
         known = {name: entry for name, entry in entries.items() if entry is not None}
-        return {name: self._rule.standing(entry).number for name, entry in known.items()}
+        return {name: rule.standing(entry).number for name, entry in known.items()}
 
-    def place(self, claim: Claim, at: Origin, missing: Iterable[int] = ()) -> None:
-        """Set a publisher to the number of the claim, whatever its entry was before.
+    def renew(self, _claim: Claim) -> Claim:
+        """Return the empty claim: what a publisher has sent is not taken back."""
+        return NO_CLAIM
 
-        `at` names the partition that it writes; the `missing` numbers were never accepted.
-        """
+    def place(self, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
+        """Set a publisher to the number of the claim, as `Numbers.place` describes."""
+        assert self._numbers is not None  # it has called
         name, origin = claim.publisher or "", at._replace(offset=BY_HAND)
         self._count += self._known(name) is None
-        self._touch(name, self._rule.entry_at(claim, origin, self._settings, missing))
+        self._touch(name, self._numbers.rule.entry_at(claim, origin, self._settings, missing))
         self._seen[name] = None
 
     def sightings(self, identifiers: Sequence[bytes], _time_ms: int) -> list[list[Hit]]:
@@ -230,6 +279,10 @@ class PublisherDraft(Generic[E]):
     def extent(self) -> Occupancy:
         """Return what is held before the batch adds anything."""
         return Occupancy(self._count)
+
+    def time_of(self, _rank: int) -> None:
+        """Return None: publishers are held, without times."""
+        return
 
     def change(self, address: str) -> StateChange | None:
         """Return what to write and to apply after the commit; None without a change."""
@@ -243,9 +296,9 @@ class PublisherDraft(Generic[E]):
         return StateChange(edits, _PublisherContent(self._gone, self._touched))
 
     def _verdict(self, known: E | None, count: int, claim: Claim, at: Origin) -> Rejection | None:
-        room = self._rule.room(self._settings)
-        if known is None and not self._rule.evicts and count >= room:
-            cause = f"the address already has {room} publishers, the limit of publishers_max"
+        if known is None and not self._rule.evicts and count >= self._room:
+            limit = f"the limit of {self._memory.strategy.size_key}"
+            cause = f"the address already has {self._room} publishers, {limit}"
             return Rejection(Reason.INVALID_CLAIM, cause)
         return self._rule.verdict(known, claim, PartitionId(at.topic, at.partition), self._settings)
 
@@ -261,7 +314,7 @@ class PublisherDraft(Generic[E]):
 
     def _make_room(self) -> None:
         """Evict publishers above the limit, if the rule evicts at all."""
-        while self._rule.evicts and self._count > self._rule.room(self._settings):
+        while self._rule.evicts and self._count > self._room:
             self._forget_eldest()
 
     def _forget_eldest(self) -> None:
@@ -284,29 +337,77 @@ _STAMPS: Final[Mapping[int, Callable[[bytes], tuple[int, bytes]]]] = {1: _stamp_
 """Readers by format; each returns the stamp of an entry and what its rule has packed."""
 
 
-class PublisherStrategy(Generic[E]):
+class PublisherStrategy(HeldInMemory, Generic[E]):
     """A strategy made of a rule and a table of publishers."""
 
+    time_key = ""
+    holds_ids = False
+    refreshes = False
+    numbers: "PublisherNumbers[E] | None" = None
+
     def __init__(self, rule: PublisherRule[E]) -> None:
-        self._rule = rule
+        self.rule = rule
         self.kind = rule.kind
+        self.size_key = rule.size_key
+        self.publisher_headers = rule.publisher_headers
+        self.identity = rule.identity
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the strategy needs."""
-        return self._rule.claims(claim)
+        return self.rule.claims(claim)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> PublisherTable[E]:
         """Return the table of an address; raise UnknownFormatError as `Strategy.load` does."""
-        return PublisherTable(self._rule, [self._entry(key, value) for key, value in entries])
+        return PublisherTable(self, [self._entry(key, value) for key, value in entries])
+
+    def held_ids(
+        self, _entries: Iterable[tuple[bytes, bytes]], _settings: StrategySettings
+    ) -> Iterator[HeldId]:
+        """Yield nothing: publishers are held."""
+        return iter(())
 
     def _entry(self, key: bytes, value: bytes) -> tuple[int, str, E]:
         try:
             stamp, packed = reader_of(value, _STAMPS)(value)
-            return stamp, rest_of(key).decode(), self._rule.unpack(packed)
+            return stamp, rest_of(key).decode(), self.rule.unpack(packed)
         except UnknownFormatError:
             raise
         except (struct.error, ValueError, IndexError) as error:
             raise UnknownFormatError(value[:64].hex()) from error
+
+
+class NumberStrategy(PublisherStrategy[E]):
+    """A strategy whose rule judges by sequence numbers."""
+
+    def __init__(self, rule: NumberRule[E]) -> None:
+        super().__init__(rule)
+        self.numbers = PublisherNumbers(rule)
+
+
+class PublisherNumbers(Generic[E]):
+    """What a strategy with a number rule does with sequence numbers; implements `Numbers`."""
+
+    def __init__(self, rule: NumberRule[E]) -> None:
+        self.rule = rule
+        self.is_cumulative = rule.is_cumulative
+        self.has_streams = rule.has_streams
+        self.has_missing = rule.missing is not None
+        self.has_bookmarks = rule.has_bookmarks
+
+    def standing(self, memory: CommittedState, publisher: str) -> PublisherPosition | None:
+        """Return the position of a publisher; None if it is unknown."""
+        entry = cast("PublisherTable[E]", memory).entries.get(publisher)
+        return None if entry is None else self.rule.standing(entry)
+
+    def held(self, memory: CommittedState, settings: StrategySettings) -> Iterator[HeldNumber]:
+        """Yield every publisher, the least recently used first."""
+        for publisher, entry in cast("PublisherTable[E]", memory).entries.items():
+            missing = None if self.rule.missing is None else self.rule.missing(entry, settings)
+            yield HeldNumber(publisher, self.rule.standing(entry), missing)
+
+    def place(self, draft: Draft, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
+        """Set a publisher to the number of the claim, whatever its position was before."""
+        cast("PublisherDraft[E]", draft).place(claim, at, missing)
 
 
 def required(number: int | None) -> int:

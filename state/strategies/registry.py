@@ -8,19 +8,25 @@ from state.keys import UnknownFormatError
 from state.strategies.audit import AuditRule
 from state.strategies.base import Strategy
 from state.strategies.ordered import OrderedRule
-from state.strategies.per_publisher import PublisherStrategy
+from state.strategies.per_publisher import NumberStrategy
 from state.strategies.ring_memory import RingStrategy
 from state.strategies.sequence import SequenceRule
 from state.strategies.window import WindowStrategy
 
-RING: Final = RingStrategy()
+DEFAULT: Final = "ring"
 STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "ring": RING,
+    DEFAULT: RingStrategy("id_cache_size"),
     "window": WindowStrategy(),
-    "audit": PublisherStrategy(AuditRule()),
-    "sequence": PublisherStrategy(SequenceRule()),
-    "ordered": PublisherStrategy(OrderedRule()),
+    "audit": NumberStrategy(AuditRule()),
+    "sequence": NumberStrategy(SequenceRule()),
+    "ordered": NumberStrategy(OrderedRule()),
+    "off": RingStrategy(size_key=""),
 }
+
+
+def kinds() -> tuple[bytes, ...]:
+    """Return the kinds of keys that strategies write, each once."""
+    return tuple(dict.fromkeys(strategy.kind for strategy in STRATEGIES.values()))
 
 
 def check(key: bytes, value: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
 from state.segment import FORGOTTEN, SEGMENT_IDS_MAX, Segment, key, put, remembered
-from state.strategies.base import Hit, Occupancy, StateChange, verdicts_by_name
+from state.strategies.base import Admit, Hit, Occupancy, StateChange, verdicts_by_name
 
 
 class RingAdditions(NamedTuple):
@@ -21,13 +21,6 @@ class RingAdditions(NamedTuple):
     ids: list[bytes]
     packed_positions: list[int]
     times_ms: list[int]
-
-
-Admit = Callable[[bytes, int, int], int | None]
-"""Takes an id, its packed position and its time; returns its number if it is known.
-
-A new id is added, and the result is None.
-"""
 
 
 class RingState(Protocol):
@@ -83,7 +76,15 @@ class RingDraft:
     one and returns None.
     """
 
-    __slots__ = ("_added", "_capacity", "_packed_positions", "_ring", "admit", "evicted")
+    __slots__ = (
+        "_added",
+        "_capacity",
+        "_packed_positions",
+        "_ring",
+        "admit",
+        "evicted",
+        "renewed",
+    )
 
     def __init__(self, ring: RingState, capacity: int, packed_positions: PackedPositions) -> None:
         self._ring = ring
@@ -92,7 +93,14 @@ class RingDraft:
         self._added = RingAdditions([], [], [])
         self.evicted = ring.evicted()
         """The first numbers of the segments that this batch deletes, whatever it adds."""
+        self.renewed: list[int] = []
+        """The committed numbers of ids that were made new; their segments are to be rewritten."""
         self.admit = ring.make_admit(capacity, self._added) if capacity else _admit_nothing
+
+    @property
+    def by_id(self) -> "RingDraft | None":
+        """The draft itself, unless its ring remembers nothing."""
+        return self if self._capacity else None
 
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many ids were added, by source partition, those since evicted included."""
@@ -129,21 +137,22 @@ class RingDraft:
         """Return the verdicts of a group whose records are judged together."""
         return verdicts_by_name(self, claims, at, lambda claim: claim.identifier)
 
-    def let_go(self, identifier: bytes) -> int | None:
-        """Treat a known id as new; the caller has to remember it again before any other call.
+    def renew(self, claim: Claim) -> Claim:
+        """Make a known claim new; the caller remembers it before any other call."""
+        identifier = claim.identifier
+        number = None if identifier is None else self.judge(identifier)
+        if identifier is not None and number is not None:
+            row = number - self._ring.next
+            self._ring.let_go(remembered(identifier))
+            if row < 0:
+                self.renewed.append(number)
+            else:
+                self._added.ids[row] = FORGOTTEN
+        return claim
 
-        Returns the id's number if that is committed, since its segment has to be rewritten; else
-        None.
-        """
-        number = self.judge(identifier)
-        if number is None:
-            return None
-        row = number - self._ring.next
-        self._ring.let_go(remembered(identifier))
-        if row < 0:
-            return number
-        self._added.ids[row] = FORGOTTEN
-        return None
+    def covered(self) -> Mapping[str, int]:
+        """Return nothing: a ring holds no numbers of publishers."""
+        return {}
 
     def repeated(self, claim: Claim, _at: Origin) -> None:
         """Do nothing: a hit refreshes nothing."""
@@ -170,7 +179,7 @@ class RingDraft:
         bounds = self._floor, self._next
         return extent_of(*bounds, self._capacity, lambda number: self.origin(number).time_ms)
 
-    def time_of(self, rank: int) -> int:
+    def time_of(self, rank: int) -> int | None:
         """Return when a held id was accepted; `rank` counts from the oldest, 0."""
         return self.origin(self._floor + rank).time_ms
 

@@ -5,26 +5,62 @@ counting, so later ids are never taken for older ones.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from state.keys import SEGMENTS, UnknownFormatError, after, prefix
-from state.model import Edit, Origin
-from state.segment import FORGOTTEN, Segment, decode, encode, key, put, row_of, summary
+from state.model import Edit
+from state.segment import FORGOTTEN, Segment, decode, encode, first_of, key, put, row_of, summary
 from state.store import Store
-from state.strategies.base import Occupancy
+from state.strategies.base import Occupancy, RankedId, StoredSize
 from state.strategies.ring import extent_of
 
 
-class RingEntry(NamedTuple):
-    """An id held by a ring, with its number."""
+@dataclass(frozen=True, slots=True)
+class StoredRing:
+    """A ring as stored in its segments; it need not be in memory."""
 
-    number: int
-    identifier: bytes
-    origin: Origin
+    store: Store
+    address: str
+    floor: int
+    """The number of the oldest id."""
+    following: int
+    """The number after the newest id."""
+    capacity: int
+
+    @classmethod
+    def of(cls, store: Store, address: str, capacity: int) -> "StoredRing":
+        """Read the ring of an address."""
+        return cls(store, address, *bounds(store, address, capacity), capacity)
+
+    def newest_first(self, below: int) -> Iterator[RankedId]:
+        """Yield the ids with numbers below `below`."""
+        return entries(self.store, self.address, min(below, self.following), self.floor)
+
+    def oldest_first(self, first: int, end: int) -> Iterator[RankedId]:
+        """Yield the ids with numbers from `first` to below `end`."""
+        return entries_upwards(self.store, self.address, max(first, self.floor), end)
+
+    def slots_to_eviction(self, number: int) -> int:
+        """Return how many other ids may be added before capacity evicts this one."""
+        return number - (self.following - self.capacity) + 1
 
 
-def entries(store: Store, address: str, below: int, floor: int) -> Iterator[RingEntry]:
+def stored_size(store: Store, address: str) -> StoredSize:
+    """Return how many ids the segments of an address span, and its newest capacity.
+
+    Expired ids count too. The number is never less than the ring holds: a ring that was dropped
+    because it outgrew its form must not be loaded in it again.
+    """
+    begin = prefix(SEGMENTS, address)
+    oldest, newest = store.next_key(begin), store.previous_key(after(SEGMENTS, address))
+    if oldest is None or newest is None or not oldest.startswith(begin):
+        return StoredSize(0, 0)
+    last = summary(store.get(newest) or b"")
+    return StoredSize(last.first + len(last.ids) - first_of(oldest), last.capacity)
+
+
+def entries(store: Store, address: str, below: int, floor: int) -> Iterator[RankedId]:
     """Yield the entries of a ring, newest first, with numbers from `below` - 1 down to `floor`."""
     begin = prefix(SEGMENTS, address)
     segment_key = store.previous_key(key(address, below))
@@ -33,13 +69,13 @@ def entries(store: Store, address: str, below: int, floor: int) -> Iterator[Ring
         for number in range(min(segment.end, below) - 1, max(segment.first, floor) - 1, -1):
             identifier = segment.ids[number - segment.first]
             if identifier != FORGOTTEN:
-                yield RingEntry(number, identifier, segment.origin(number))
+                yield RankedId(number, identifier, segment.origin(number))
         if segment.first <= floor:
             return
         segment_key = store.previous_key(segment_key)
 
 
-def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterator[RingEntry]:
+def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterator[RankedId]:
     """Yield the entries of a ring, oldest first, with numbers from `first` to below `end`."""
     begin = prefix(SEGMENTS, address)
     segment_key = store.previous_key(key(address, first + 1))
@@ -52,7 +88,7 @@ def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterato
         for number in range(max(segment.first, first), min(segment.end, end)):
             identifier = segment.ids[number - segment.first]
             if identifier != FORGOTTEN:
-                yield RingEntry(number, identifier, segment.origin(number))
+                yield RankedId(number, identifier, segment.origin(number))
         segment_key = store.next_key(segment_key + b"\0")
 
 
@@ -80,12 +116,6 @@ def _time_ms(store: Store, address: str, number: int) -> int:
     if segment_key is None or not segment_key.startswith(prefix(SEGMENTS, address)):
         raise UnknownFormatError(f"no segment holds number {number}")
     return row_of(store.get(segment_key) or b"", number).origin.time_ms
-
-
-def forget(store: Store, address: str, number: int) -> Edit:
-    """Return the edit that removes the id with this number from its segment."""
-    (edit,) = forget_all(store, address, [number])
-    return edit
 
 
 def forget_all(store: Store, address: str, numbers: Iterable[int]) -> list[Edit]:

@@ -12,8 +12,9 @@ from struct import Struct
 from typing import Final, cast
 
 from state.keys import SEGMENTS
-from state.model import Claim, Origin, PackedPositions
+from state.model import Claim, Edit, Origin, PackedPositions
 from state.segment import (
+    FORGOTTEN,
     ID_BYTES_MAX,
     Segment,
     SegmentEntry,
@@ -21,9 +22,22 @@ from state.segment import (
     decode,
     evicted,
     remembered,
+    summary,
 )
-from state.strategies.base import StrategySettings
-from state.strategies.ring import Admit, RingAdditions, RingContent, RingDraft
+from state.store import Store
+from state.strategies import ring_admin
+from state.strategies.base import (
+    Admit,
+    Draft,
+    DuplicateKey,
+    HeldId,
+    Occupancy,
+    ReadSegment,
+    StoredSize,
+    StrategySettings,
+)
+from state.strategies.ring import RingAdditions, RingContent, RingDraft
+from state.strategies.ring_admin import StoredRing
 
 # Measured: dict entry, bytes object, number, pointer, offset and time of one id, without its text.
 _ID_OVERHEAD_BYTES: Final = 190
@@ -67,6 +81,25 @@ class InMemoryRing:
     def __len__(self) -> int:
         """Return how many ids are held."""
         return self.next - self.floor
+
+    @property
+    def ids_held(self) -> int:
+        """How many ids are held."""
+        return self.next - self.floor
+
+    @property
+    def ids_evicted(self) -> int:
+        """How many ids were evicted: the floor rises by one with each."""
+        return self.floor
+
+    def has_outgrown(self, whole_ids_max: int) -> bool:
+        """Whether it holds more ids than an `InMemoryRing` should."""
+        return len(self) > whole_ids_max
+
+    @property
+    def reads_store(self) -> bool:
+        """No: the ids are in memory."""
+        return False
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
         """Begin a batch with this capacity; at most one draft is open at a time."""
@@ -169,22 +202,6 @@ class InMemoryRing:
             self._known.pop(identifier, None)
         self._known.update(self._overwritten)
         self._drafted, self._overwritten = [], {}
-
-
-class RingStrategy:
-    """The strategy `ring`."""
-
-    kind = SEGMENTS
-
-    def claims(self, claim: Claim) -> bool:
-        """Return whether the claim has what the strategy needs."""
-        return claim.identifier is not None
-
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
-        """Return the ring of an address; raise UnknownFormatError as `Strategy.load` does."""
-        ring = InMemoryRing()
-        ring.absorb([decode(value) for _, value in entries])
-        return ring
 
 
 def _memory_bytes(segment: Segment) -> int:
@@ -315,7 +332,7 @@ class IndexedRing:
         "next",
     )
 
-    def __init__(self, read: Callable[[int, int], SegmentEntry], ids: int, capacity: int) -> None:
+    def __init__(self, read: ReadSegment, ids: int, capacity: int) -> None:
         self._read = read
         self._index = HashIndex(min(capacity, _ROOM * ids))
         self._firsts = array("Q")
@@ -336,9 +353,23 @@ class IndexedRing:
         return self._index.memory_bytes + len(self._firsts) * self._firsts.itemsize
 
     @property
-    def is_crowded(self) -> bool:
+    def ids_held(self) -> int:
+        """How many ids are held."""
+        return self.next - self.floor
+
+    @property
+    def ids_evicted(self) -> int:
+        """How many ids were evicted: the floor rises by one with each."""
+        return self.floor
+
+    def has_outgrown(self, _whole_ids_max: int) -> bool:
         """Whether the ring has outgrown its index."""
         return len(self) > self._index.ids_max
+
+    @property
+    def reads_store(self) -> bool:
+        """Whether it has read any: the store has them, and the index only hashes."""
+        return len(self) > 0
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
         """Begin a batch with this capacity; at most one draft is open at a time."""
@@ -425,3 +456,75 @@ class IndexedRing:
             first = self._firsts[bisect_right(self._firsts, number) - 1]
             self._row = (number, self._read(first, number))
         return self._row[1]
+
+
+class RingStrategy:
+    """The strategies `ring` and `off`: a ring without a size remembers nothing."""
+
+    kind = SEGMENTS
+    time_key = ""
+    holds_ids = True
+    publisher_headers = frozenset[str]()
+    refreshes = False
+    identity = DuplicateKey(("identifier",))
+    numbers = None
+
+    def __init__(self, size_key: str) -> None:
+        self.size_key = size_key
+
+    @property
+    def indexed(self) -> "RingStrategy":
+        """The strategy itself: an `IndexedRing` leaves its ids in the store."""
+        return self
+
+    def claims(self, claim: Claim) -> bool:
+        """Return whether the claim has what the strategy needs."""
+        return claim.identifier is not None
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
+        """Return the ring of an address; raise UnknownFormatError as `Strategy.load` does."""
+        ring = InMemoryRing()
+        ring.absorb([decode(value) for _, value in entries])
+        return ring
+
+    def stored_size(self, store: Store, address: str) -> StoredSize:
+        """Return how many ids the segments of an address span, and its newest capacity."""
+        return ring_admin.stored_size(store, address)
+
+    def load_indexed(
+        self, entries: Iterable[tuple[bytes, bytes]], size: StoredSize, read: ReadSegment
+    ) -> IndexedRing:
+        """Return the ring of an address with its ids in the store."""
+        ring = IndexedRing(read, size.ids, size.capacity)
+        for _, value in entries:
+            ring.take(summary(value))
+        return ring
+
+    def extent(self, store: Store, address: str, settings: StrategySettings) -> Occupancy:
+        """Return the occupancy, read from the first and the last segment."""
+        return ring_admin.extent(store, address, settings.capacity)
+
+    def stored_ids(self, store: Store, address: str, settings: StrategySettings) -> StoredRing:
+        """Return the list of its ids."""
+        return StoredRing.of(store, address, settings.capacity)
+
+    def renewals(self, store: Store, address: str, draft: Draft) -> list[Edit]:
+        """Return the edits that remove what the draft has renewed from its segments."""
+        renewed = cast("RingDraft", draft).renewed
+        return ring_admin.forget_all(store, address, renewed) if renewed else []
+
+    def clear(self, store: Store, address: str) -> list[Edit]:
+        """Return the edits that leave a ring empty; its numbers go on."""
+        return ring_admin.clear(store, address)
+
+    def held_ids(
+        self, entries: Iterable[tuple[bytes, bytes]], settings: StrategySettings
+    ) -> Iterator[HeldId]:
+        """Yield the ids, oldest first."""
+        segments = [decode(value) for _, value in entries]
+        floor = max(segments[-1].floor, segments[-1].end - settings.capacity) if segments else 0
+        for segment in segments:
+            for number in range(max(segment.first, floor), segment.end):
+                identifier = segment.ids[number - segment.first]
+                if identifier != FORGOTTEN:
+                    yield HeldId(identifier, segment.origin(number))

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
 from state.model import Claim, Origin, PartitionId, Rejection
-from state.strategies.base import StrategySettings
+from state.strategies.base import DuplicateKey, PublisherPosition, StrategySettings
 from state.strategies.per_publisher import (
-    PublisherPosition,
+    NUMBER_HEADERS,
     accepted_at,
     pack_origin,
     required,
@@ -34,16 +34,18 @@ class SequenceRule:
     """The rule of `sequence`: a number is accepted if it is above the highest."""
 
     kind = b"s"
+    size_key = "publishers_max"
+    publisher_headers = NUMBER_HEADERS
+    identity = DuplicateKey(("publisher", "number"))
     evicts = False
     is_cumulative = True
+    has_streams = False
+    has_bookmarks = True
+    missing = None
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the rule needs."""
         return claim.publisher is not None and bool(claim.number)
-
-    def room(self, settings: StrategySettings) -> int:
-        """Return how many publishers an address may hold."""
-        return settings.publishers_max
 
     def verdict(
         self,

@@ -19,12 +19,23 @@ import struct
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple, cast
 
+from ringfence.headers import PUBLISHER
 from state.keys import address_of, prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
 from state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, evicted, remembered
-from state.strategies.base import Hit, Occupancy, StateChange, StrategySettings, verdicts_by_name
+from state.strategies.base import (
+    DuplicateKey,
+    HeldId,
+    HeldInMemory,
+    Hit,
+    Occupancy,
+    StateChange,
+    StrategySettings,
+    verdicts_by_name,
+)
 
 # Measured roughly: id, origin, time and number in two tables.
 _ENTRY_BYTES: Final = 450
@@ -34,10 +45,17 @@ _PUBLISHER_BYTES_MAX: Final = 31
 _NUMBER: Final = struct.Struct(">Q")
 
 
-class WindowStrategy:
+class WindowStrategy(HeldInMemory):
     """The strategy `window`."""
 
     kind = b"w"
+    size_key = "window_size"
+    time_key = "window_ms"
+    holds_ids = True
+    publisher_headers = frozenset({PUBLISHER})
+    refreshes = True
+    identity = DuplicateKey(("identifier",), ("publisher",))
+    numbers = None
 
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the strategy needs."""
@@ -50,6 +68,14 @@ class WindowStrategy:
             address_of(key)
             window.take(decode(value))
         return window
+
+    def held_ids(
+        self, entries: Iterable[tuple[bytes, bytes]], _settings: StrategySettings
+    ) -> Iterator[HeldId]:
+        """Yield the ids, in the order in which they were last seen."""
+        for name, origin in self.load(entries).ids.items():
+            publisher, identifier = _parts_of(name)
+            yield HeldId(identifier, origin, publisher)
 
 
 class WindowState:
@@ -66,6 +92,25 @@ class WindowState:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def ids_held(self) -> int:
+        """How many ids are held."""
+        return len(self.ids)
+
+    @property
+    def ids_evicted(self) -> int:
+        """Return 0: expired ids and evicted ids are not distinguished."""
+        return 0
+
+    def has_outgrown(self, _whole_ids_max: int) -> bool:
+        """No: there is one form."""
+        return False
+
+    @property
+    def reads_store(self) -> bool:
+        """No: the ids are in memory."""
+        return False
 
     @property
     def memory_bytes(self) -> int:
@@ -121,6 +166,11 @@ class WindowDraft:
         while self._count > settings.window_size:  # which may have been larger before a restart
             self._forget_eldest()
 
+    @property
+    def by_id(self) -> None:
+        """None: an id may count for its publisher alone, and time decides too."""
+        return
+
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many records were accepted, by source partition."""
         return self._accepted
@@ -152,13 +202,25 @@ class WindowDraft:
         self._see(_name(claim), at)
         self._forget_old(at.time_ms)
 
+    def renew(self, claim: Claim) -> Claim:
+        """Return the claim: remembering it again restarts the time of its id."""
+        return claim
+
+    def covered(self) -> Mapping[str, int]:
+        """Return nothing: a window holds no numbers of publishers."""
+        return {}
+
+    def time_of(self, rank: int) -> int | None:
+        """Return when a held id was last seen; `rank` counts from the oldest, 0."""
+        return next(islice(self._window.ids.values(), rank, None)).time_ms
+
     def sightings(self, identifiers: Sequence[bytes], time_ms: int) -> list[list[Hit]]:
         """Return the hits of each id, one per publisher, in one pass over all ids held."""
         ids = self._window.ids
         found: dict[bytes, list[Hit]] = {remembered(each): [] for each in identifiers}
         held = (name for name in reversed(ids) if name not in self._gone)
         for later, name in enumerate(held, -self._settings.window_size):
-            seen = found.get(parts_of(name)[1])
+            seen = found.get(_parts_of(name)[1])
             if seen is not None and not self._is_old(ids[name], time_ms):
                 seen.append(Hit(ids[name], -later))
         return [found[remembered(each)] for each in identifiers]
@@ -260,7 +322,7 @@ def _name(claim: Claim) -> bytes:
     return _LENGTH.pack(len(publisher)) + publisher + remembered(claim.identifier or b"")
 
 
-def parts_of(name: bytes) -> tuple[bytes, bytes]:
+def _parts_of(name: bytes) -> tuple[bytes, bytes]:
     """Return the publisher of a name, empty if there is none, and the id, both in stored form."""
     (length,) = _LENGTH.unpack_from(name)
     return name[_LENGTH.size : _LENGTH.size + length], name[_LENGTH.size + length :]

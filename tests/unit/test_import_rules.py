@@ -15,6 +15,10 @@ PLANTS = {
     "No package imports a sibling": ("service/dedup/record.py", "import service.dedup.decider"),
     "The rules know no clock": ("service/dedup/record.py", "import time"),
     "Strategies know no Kafka": ("state/strategies/ring.py", "import logging"),
+    "Strategies are used by what they can do": (
+        "service/dedup/checks.py",
+        "import state.strategies.ring",
+    ),
     "Kafka stays at the edge": ("service/dedup/record.py", "import confluent_kafka"),
     "State knows no Kafka": ("state/cache.py", "import confluent_kafka"),
     "Only state.rocksdb_store imports RocksDB": ("service/processor/loop.py", "import rocksdict"),

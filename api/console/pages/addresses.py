@@ -11,6 +11,7 @@ from api.console.client import ApiReply, ConsoleClient
 from api.console.forms import query_of, read, redirect, segment, to
 from api.console.history import History
 from api.console.render import page, shows_problems
+from service.config.addresses import AddressSettings
 from service.queries.sizing import duration_ms
 
 PAGE_SIZE: Final = 50
@@ -65,6 +66,7 @@ def add(routes: APIRouter, history: History) -> None:
             "address.html",
             section="addresses",
             found=found,
+            main_keys=_main_keys(found["strategy"]),
             ids=await _newest(api, found, params),
             plan=await _plan(api, name, params),
             requested_window=params.get("retry_window", ""),
@@ -85,6 +87,12 @@ def add(routes: APIRouter, history: History) -> None:
         return redirect("/console/address", name=form["name"], done=str(cleared["ids"]))
 
 
+def _main_keys(strategy: str) -> tuple[str, ...]:
+    """Return the settings that are shown though no pattern contains them."""
+    by = AddressSettings(strategy=strategy).remembered_by
+    return ("strategy", by.size_key, by.time_key, "on_duplicate", "persist_id_cache")
+
+
 def _count(text: str) -> int | None:
     """Return a number of the query, so that a link cannot put other text into a note."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
@@ -99,7 +107,7 @@ async def _newest(
     api: ConsoleClient, found: dict[str, Any], params: dict[str, str]
 ) -> ApiReply | None:
     """Return the newest ids; None for a strategy that remembers no ids."""
-    if found["strategy"] not in {"ring", "window"}:
+    if not AddressSettings(strategy=found["strategy"]).size_of_ids:
         return None
     query = {"page_size": NEWEST, "page_token": params.get("page_token")}
     return await api.get(f"/v1/addresses/{segment(found['address'])}/ids", query)

@@ -6,7 +6,6 @@ they can be sorted by, and then the rows of one page.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from service.config.addresses import AddressBook, AddressSettings, is_elsewhere, settings_of
@@ -26,9 +25,6 @@ from service.queries.inbox import Steps
 from service.queries.settings import CacheEviction, EvictionAnswer, EvictionQuery, caches_in_order
 from state.model import PackedPositions
 from state.strategies.base import CommittedState, Occupancy
-from state.strategies.registry import RING, STRATEGIES
-from state.strategies.ring import RingDraft
-from state.strategies.window import WindowState
 
 _ADDRESSES_A_STEP: Final = 1_000
 """Addresses a step for the directory: about a millisecond."""
@@ -145,8 +141,8 @@ def _evictions(
         had, has = settings_of(before, cache), settings_of(after, cache)
         if had == has:
             continue
-        strategy = STRATEGIES.get(had.strategy, RING)
-        memory = loop.cache.memory(partition.source, partition.store_of(had), cache, strategy)
+        store, strategy = partition.store_of(had), had.remembered_by
+        memory = loop.cache.memory(partition.source, store, cache, strategy)
         held, count = _count(memory, had, has, PackedPositions(partition.source))
         changes = had.strategy != has.strategy or is_elsewhere(had, has)
         yield CacheEviction(
@@ -187,7 +183,4 @@ def _newest_ms(
     """Return the time of the newest among the `count` oldest ids; None if unknown."""
     if count == held.held or not count:
         return held.newest_ms if count else None
-    if isinstance(memory, WindowState):
-        return next(islice(memory.ids.values(), count - 1, None)).time_ms
-    draft = memory.begin(had, packed_positions)
-    return draft.time_of(count - 1) if isinstance(draft, RingDraft) else None
+    return memory.begin(had, packed_positions).time_of(count - 1)

@@ -39,7 +39,6 @@ from service.queries.registry import Answer, Query
 from service.queries.settings import EffectiveSetting, EvictionQuery
 from state.model import PackedPositions
 from state.strategies.base import CommittedState
-from state.strategies.registry import RING, STRATEGIES
 
 
 def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
@@ -55,19 +54,20 @@ def answer(query: Query, loop: Loop) -> Answer | Steps[Answer]:
 def _memories(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState]]:
     """Yield the partitions that hold an address and its committed state, loaded if needed."""
     settings = settings_of(loop.config.addresses, address)
-    strategy = STRATEGIES.get(settings.strategy, RING)
     for source, partition in list(loop.assignment.running.items()):
         if address in partition.addresses and loop.assignment.running.get(source) is partition:
             store = partition.store_of(settings)
+            strategy = settings.remembered_by
             yield partition, loop.cache.memory(partition.source, store, address, strategy)
             loop.cache.shrink()
 
 
 def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
     address, rings = query.address, list[MemoryStatus]()
-    for partition, memory in _holders(address, loop):
-        rings.append(memory_status(partition, address, loop, memory))
-        yield
+    for source, partition in list(loop.assignment.running.items()):
+        if address in partition.addresses and loop.assignment.running.get(source) is partition:
+            rings.append(_status(partition, address, loop))
+            yield
     counted = loop.address_counters.of(address)
     return AddressAnswer(
         address=address,
@@ -80,17 +80,16 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
     )
 
 
-def _holders(address: str, loop: Loop) -> Iterator[tuple[OwnedPartition, CommittedState | None]]:
-    """Yield the partitions that hold an address; with its state unless it is a ring.
-
-    A ring is described by its stored segments alone.
-    """
-    if STRATEGIES.get(settings_of(loop.config.addresses, address).strategy, RING) is not RING:
-        yield from _memories(address, loop)
-        return
-    for source, partition in list(loop.assignment.running.items()):
-        if address in partition.addresses and loop.assignment.running.get(source) is partition:
-            yield partition, None
+def _status(partition: OwnedPartition, address: str, loop: Loop) -> MemoryStatus:
+    """Return what a partition holds of an address; load its state only if nothing else tells."""
+    memory = None
+    if loop.extent(partition, address) is None:
+        settings = settings_of(loop.config.addresses, address)
+        store, strategy = partition.store_of(settings), settings.remembered_by
+        memory = loop.cache.memory(partition.source, store, address, strategy)
+    status = memory_status(partition, address, loop, memory)
+    loop.cache.shrink()
+    return status
 
 
 def _settings(address: str, loop: Loop) -> dict[str, EffectiveSetting]:

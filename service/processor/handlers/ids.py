@@ -5,9 +5,8 @@ partition cannot commit it.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
-from service.config.addresses import AddressSettings, settings_of
+from service.config.addresses import settings_of
 from service.dedup.checks import DecisionContext
 from service.dedup.decider import identifier_of, import_ids
 from service.dedup.partition import OwnedPartition
@@ -27,12 +26,8 @@ from service.queries.ids import (
     ImportIds,
     RememberedId,
 )
-from state.cache import AnyRing
-from state.keys import prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from state.store import Store
-from state.strategies.registry import RING, STRATEGIES
-from state.strategies.ring_admin import RingEntry, bounds, clear, entries, entries_upwards, forget
+from state.strategies.base import Draft, RankedId, StoredIds
 
 
 def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
@@ -53,29 +48,31 @@ def ids(query: IdsQuery, loop: Loop) -> IdsAnswer:
 
 def forget_id(change: ForgetId, loop: Loop) -> ChangeAnswer:
     """Forget one id; the next record with it is accepted."""
-    numbers = {
-        partition.source: number
+    holding = [
+        partition
         for partition in _partitions(change.address, loop)
-        if (number := _number(change, partition, loop)) is not None
-    }
+        if _holds(change, partition, loop)
+    ]
 
     def fill(_rules: DecisionContext, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
-        for source, number in numbers.items():
-            partition = loop.assignment.running[source]
-            store = partition.store_of(settings_of(loop.config.addresses, change.address))
-            _write(partition, change.address, [forget(store, change.address, number)], plan, loop)
-            plan.rewritten.append((source, change.address))
+        settings = settings_of(loop.config.addresses, change.address)
+        for partition in holding:
+            store, draft = partition.store_of(settings), _draft(change.address, partition, loop)
+            draft.renew(Claim(identifier=change.identifier))  # its record never comes
+            edits = settings.remembered_by.renewals(store, change.address, draft)
+            _write(partition, change.address, edits, plan, loop)
+            plan.rewritten.append((partition.source, change.address))
         yield ()
 
-    if numbers and not change.dry_run:
+    if holding and not change.dry_run:
         loop.change(fill)
-    return ChangeAnswer(len(numbers), loop.assignment.has_all)
+    return ChangeAnswer(len(holding), loop.assignment.has_all)
 
 
 def clear_address(change: ClearAddress, loop: Loop) -> ChangeAnswer:
     """Forget the whole state of an address, whatever its strategy."""
     settings = settings_of(loop.config.addresses, change.address)
-    strategy = STRATEGIES.get(settings.strategy, RING)
+    strategy = settings.remembered_by
     partitions = _partitions(change.address, loop)
     count = 0
     for partition in partitions:
@@ -86,10 +83,7 @@ def clear_address(change: ClearAddress, loop: Loop) -> ChangeAnswer:
     def fill(_rules: DecisionContext, plan: Plan, _now_ms: int) -> Iterator[Sequence[Output]]:
         for partition in partitions:
             store = partition.store_of(settings)
-            begin = prefix(strategy.kind, change.address)
-            edits = [Edit(key, None) for key, _ in store.scan(begin)]
-            if strategy is RING:
-                edits = clear(store, change.address)
+            edits = strategy.clear(store, change.address)
             _write(partition, change.address, edits, plan, loop)
             plan.replaced.append((partition.source, change.address))
         yield ()
@@ -102,7 +96,7 @@ def clear_address(change: ClearAddress, loop: Loop) -> ChangeAnswer:
 def import_into(change: ImportIds, loop: Loop) -> ImportAnswer:
     """Import ids into an address; NotPossible if its strategy or this instance cannot."""
     settings = settings_of(loop.config.addresses, change.address)
-    if settings.strategy not in {"ring", "window"} or not settings.remembers:
+    if not settings.remembered_by.holds_ids or not settings.remembers:
         sentence = (
             f"The address {change.address} has strategy {settings.strategy} and room for "
             f"{settings.room}; ids are imported where it is ring or window, and has room."
@@ -157,10 +151,7 @@ def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId
 
 def _count_new(address: str, ids: Sequence[KnownId], partition: OwnedPartition, loop: Loop) -> int:
     """Count the distinct ids that a partition does not know yet."""
-    settings = settings_of(loop.config.addresses, address)
-    store, strategy = partition.store_of(settings), STRATEGIES[settings.strategy]
-    memory = loop.cache.memory(partition.source, store, address, strategy)
-    draft = memory.begin(settings, PackedPositions(partition.source))
+    draft = _draft(address, partition, loop)
     at = Origin(*partition.source, 0, partition.time_ms)
     claims = {identifier_of(known): Claim(identifier=identifier_of(known)) for known in ids}
     return sum(draft.verdict(claim, at) is None for claim in claims.values())
@@ -176,61 +167,51 @@ def _remembered(
     address: str, partition: OwnedPartition, loop: Loop, start: IdCursor | None
 ) -> Iterator[RememberedId]:
     """Yield the ids of a ring, newest first, with numbers below the cursor's."""
-    ring = _StoredRing.of(address, partition, loop)
-    below = ring.following if start is None else min(start.number, ring.following)
-    for entry in entries(ring.store, address, below, ring.floor):
-        yield ring.remembered(entry, IdCursor(*partition.source, entry.number + 1))
+    stored = _stored_ids(address, partition, loop)
+    below = stored.following if start is None else start.number
+    for entry in stored.newest_first(below):
+        yield _row(stored, entry, IdCursor(*partition.source, entry.number + 1))
 
 
 def _remembered_upwards(
     address: str, partition: OwnedPartition, loop: Loop, start: IdCursor | None
 ) -> Iterator[RememberedId]:
     """Yield the ids of a ring, oldest first, without those added after the listing began."""
-    ring = _StoredRing.of(address, partition, loop)
-    first = ring.floor if start is None else max(start.number, ring.floor)
-    end = ring.following if start is None or start.end is None else start.end
-    for entry in entries_upwards(ring.store, address, first, end):
-        yield ring.remembered(entry, IdCursor(*partition.source, entry.number, end))
+    stored = _stored_ids(address, partition, loop)
+    first = stored.floor if start is None else start.number
+    end = stored.following if start is None or start.end is None else start.end
+    for entry in stored.oldest_first(first, end):
+        yield _row(stored, entry, IdCursor(*partition.source, entry.number, end))
 
 
-class _StoredRing(NamedTuple):
-    """A ring as stored in its segments; it need not be in memory."""
-
-    store: Store
-    floor: int
-    following: int
-    capacity: int
-
-    @classmethod
-    def of(cls, address: str, partition: OwnedPartition, loop: Loop) -> "_StoredRing":
-        """Read the ring of an address; NotPossible if its strategy is another one."""
-        settings = _settings_of_ring(address, loop)
-        store = partition.store_of(settings)
-        return cls(store, *bounds(store, address, settings.capacity), settings.capacity)
-
-    def remembered(self, entry: RingEntry, at: IdCursor) -> RememberedId:
-        """Build the row of one entry."""
-        left = entry.number - (self.following - self.capacity) + 1
-        return RememberedId(entry.identifier, IdLocation(*entry.origin, left), at)
+def _holds(change: ForgetId, partition: OwnedPartition, loop: Loop) -> bool:
+    _stored_ids(change.address, partition, loop)  # checks the strategy
+    (seen,) = _draft(change.address, partition, loop).sightings([change.identifier], 0)
+    return bool(seen)
 
 
-def _number(change: ForgetId, partition: OwnedPartition, loop: Loop) -> int | None:
-    ring = _ring(change.address, partition, loop)
-    capacity = settings_of(loop.config.addresses, change.address).capacity
-    return ring.draft(capacity, PackedPositions(partition.source)).judge(change.identifier)
+def _row(stored: StoredIds, entry: RankedId, at: IdCursor) -> RememberedId:
+    left = stored.slots_to_eviction(entry.number)
+    return RememberedId(entry.identifier, IdLocation(*entry.origin, left), at)
 
 
-def _ring(address: str, partition: OwnedPartition, loop: Loop) -> AnyRing:
-    settings = _settings_of_ring(address, loop)
-    return loop.cache.ring(partition.source, partition.store_of(settings), address)
-
-
-def _settings_of_ring(address: str, loop: Loop) -> AddressSettings:
+def _stored_ids(address: str, partition: OwnedPartition, loop: Loop) -> StoredIds:
+    """Return the list of an address's ids; NotPossible if its strategy has none."""
     settings = settings_of(loop.config.addresses, address)
-    if STRATEGIES.get(settings.strategy, RING) is not RING:
+    store = partition.store_of(settings)
+    stored = settings.remembered_by.stored_ids(store, address, settings)
+    if stored is None:
         sentence = f"The address {address} has strategy {settings.strategy}; only a ring can do it."
         raise NotPossible(sentence)
-    return settings
+    return stored
+
+
+def _draft(address: str, partition: OwnedPartition, loop: Loop) -> Draft:
+    """Begin a draft on an address, which its caller drops."""
+    settings = settings_of(loop.config.addresses, address)
+    store, strategy = partition.store_of(settings), settings.remembered_by
+    memory = loop.cache.memory(partition.source, store, address, strategy)
+    return memory.begin(settings, PackedPositions(partition.source))
 
 
 def _write(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from service.config.addresses import COUNTING, settings_of
+from service.config.addresses import settings_of
 from service.dedup.decider import set_publisher_position
 from service.dedup.partition import OwnedPartition
 from service.processor.loop import Loop
@@ -21,10 +21,8 @@ from service.queries.publishers import (
 )
 from state.keys import prefix, rest_of
 from state.model import Claim
-from state.strategies.per_publisher import PublisherTable
 from state.strategies.registry import STRATEGIES
 
-_KINDS: Final = tuple(STRATEGIES[name].kind for name in sorted(COUNTING))
 _ADDRESSES_A_STEP: Final = 128
 
 
@@ -46,10 +44,11 @@ def publishers(query: PublishersQuery, loop: Loop) -> Steps[PublishersAnswer]:
     """Return a page of publisher names, from sessions and state; scans all publisher entries."""
     names = set(loop.sessions.epochs)
     for partition in list(loop.assignment.running.values()):
+        kinds = [each.kind for each in STRATEGIES.values() if not each.holds_ids]
         # In one step: the scan of a store must end before the store may be closed.
         stores = [] if partition.store is None else [partition.store]
         for store in (*stores, partition.volatile):
-            found = (rest_of(key).decode() for kind in _KINDS for key, _ in store.scan(kind))
+            found = (rest_of(key).decode() for kind in kinds for key, _ in store.scan(kind))
             names.update(first_after(found, query.after, query.limit))
         yield
     first = first_after(names, query.after, query.limit)
@@ -103,13 +102,13 @@ def _position(
     name: str, address: str, partition: OwnedPartition, loop: Loop
 ) -> PublisherProgress | None:
     settings = settings_of(loop.config.addresses, address)
-    if settings.strategy not in COUNTING:
+    strategy, store = settings.remembered_by, partition.store_of(settings)
+    if strategy.numbers is None:
         return None
-    strategy, store = STRATEGIES[settings.strategy], partition.store_of(settings)
     key = prefix(strategy.kind, address) + name.encode()
     value = store.get(key)
     memory = strategy.load([] if value is None else [(key, value)])
-    found = memory.standing(name) if isinstance(memory, PublisherTable) else None
+    found = strategy.numbers.standing(memory, name)
     if found is None:
         return None
     number, stream, source = found

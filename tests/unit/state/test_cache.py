@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import state.cache
-from state.cache import AnyRing, BatchTooLargeError, Cache
+from state.cache import BatchTooLargeError, Cache
 from state.memory_store import MemoryStore
 from state.model import Edit, Origin, PackedPositions, PartitionId
 from state.segment import key
 from state.store import Identity, StoreCorruptError, StorePosition
 from state.strategies.ring import RingContent
 from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from tests.support.rings import AnyRing, ring_of
 
 SOURCE = PartitionId("orders", 0)
 OTHER = PartitionId("orders", 1)
@@ -25,7 +26,7 @@ def commit(
     cache: Cache, store: MemoryStore, ids: list[bytes], *, address: str = "a", capacity: int = 5
 ) -> AnyRing:
     """One batch, as the service does it: admit, store, absorb."""
-    ring = cache.ring(SOURCE, store, address)
+    ring = ring_of(cache, SOURCE, store, address)
     draft = ring.draft(capacity, PackedPositions(SOURCE))
     for offset, identifier in enumerate(ids):
         draft.admit(identifier, offset, 1_000 + offset)
@@ -51,8 +52,8 @@ def test_a_ring_loaded_from_its_store_equals_the_one_that_absorbed(
     cache, store = Cache(PLENTY), MemoryStore()
     for ids, capacity in batches:
         commit(cache, store, ids, capacity=capacity)
-    absorbed = cache.ring(SOURCE, store, "a")
-    loaded = Cache(PLENTY).ring(SOURCE, store, "a")
+    absorbed = ring_of(cache, SOURCE, store, "a")
+    loaded = ring_of(Cache(PLENTY), SOURCE, store, "a")
     assert held(loaded) == held(absorbed)
     assert len(loaded) == len(absorbed)
     # An empty ring has nothing to write its numbers down for.
@@ -68,7 +69,7 @@ def test_who_waits_is_told_of_each_entry_that_is_read(
     store, told = MemoryStore(), list[None]()
     for number in range(7):
         commit(Cache(PLENTY), store, [b"%d" % number], capacity=50)
-    Cache(PLENTY, lambda: told.append(None)).ring(SOURCE, store, "a")
+    ring_of(Cache(PLENTY, lambda: told.append(None)), SOURCE, store, "a")
     assert len(told) == 8, "before the first, and after each"
 
 
@@ -86,12 +87,12 @@ def test_shrinking_forgets_the_least_recently_used_until_the_rest_fits() -> None
     one_bytes = commit(probe, store, [b"1", b"2"], address="a").memory_bytes
     cache, store = Cache(2 * one_bytes), MemoryStore()
     first, second, third = (commit(cache, store, [b"1", b"2"], address=name) for name in "abc")
-    cache.ring(SOURCE, store, "a")
+    ring_of(cache, SOURCE, store, "a")
     cache.shrink()
     assert cache.memory_bytes == 2 * one_bytes
-    assert cache.ring(SOURCE, store, "a") is first
-    assert cache.ring(SOURCE, store, "c") is third
-    again = cache.ring(SOURCE, store, "b")
+    assert ring_of(cache, SOURCE, store, "a") is first
+    assert ring_of(cache, SOURCE, store, "c") is third
+    again = ring_of(cache, SOURCE, store, "b")
     assert again is not second
     assert held(again) == held(second)
 
@@ -102,7 +103,7 @@ def test_a_cache_that_may_hold_nothing_still_answers_from_the_store() -> None:
         commit(cache, store, [b"%d" % number])
         cache.shrink()
         assert cache.memory_bytes == 0
-    assert set(held(cache.ring(SOURCE, store, "a"))) == {b"3", b"4", b"5", b"6", b"7"}
+    assert set(held(ring_of(cache, SOURCE, store, "a"))) == {b"3", b"4", b"5", b"6", b"7"}
 
 
 def test_a_transaction_should_end_at_three_quarters_of_the_memory_and_has_to_at_nine_eighths() -> (
@@ -114,29 +115,29 @@ def test_a_transaction_should_end_at_three_quarters_of_the_memory_and_has_to_at_
     for _ in range(2):
         cache.begin(is_bounded=True)
         for number, name in enumerate("abcdefghi", 1):
-            cache.ring(SOURCE, store, name)
-            assert cache.ring(SOURCE, store, name) is cache.look(SOURCE, name), "counted once"
+            ring_of(cache, SOURCE, store, name)
+            assert ring_of(cache, SOURCE, store, name) is cache.look(SOURCE, name), "counted once"
             assert cache.is_full == (number > 6)
         assert None not in [cache.look(SOURCE, name) for name in "abcdefghi"]
         with pytest.raises(BatchTooLargeError):
-            cache.ring(SOURCE, store, "j")
+            ring_of(cache, SOURCE, store, "j")
     cache.shrink()
     assert [cache.look(SOURCE, name) is None for name in "abcj"] == [True, True, False, False]
     for name in "abcdefghij":
-        cache.ring(SOURCE, store, name)
+        ring_of(cache, SOURCE, store, name)
 
 
 def test_a_transaction_that_is_late_gets_what_is_in_memory_and_no_more() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
-    ring = cache.ring(SOURCE, store, "a")
+    ring = ring_of(cache, SOURCE, store, "a")
     cache.begin(is_bounded=True, is_late=lambda: True)
-    assert cache.ring(SOURCE, store, "a") is ring
+    assert ring_of(cache, SOURCE, store, "a") is ring
     with pytest.raises(BatchTooLargeError):
-        cache.ring(SOURCE, store, "b")
+        ring_of(cache, SOURCE, store, "b")
     cache.begin(is_late=lambda: True)
-    cache.ring(SOURCE, store, "b")
+    ring_of(cache, SOURCE, store, "b")
     cache.begin(is_bounded=True)
-    cache.ring(SOURCE, store, "c")
+    ring_of(cache, SOURCE, store, "c")
 
 
 def test_tidying_lets_go_of_the_ids_that_commits_have_deleted() -> None:
@@ -150,7 +151,7 @@ def test_tidying_lets_go_of_the_ids_that_commits_have_deleted() -> None:
 
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     cache, store = Cache(0), MemoryStore()
-    ring = cache.ring(SOURCE, store, "a")
+    ring = ring_of(cache, SOURCE, store, "a")
     draft = ring.draft(5, PackedPositions(SOURCE))
     draft.admit(b"1", 0, 0)
     cache.drop(SOURCE)
@@ -161,22 +162,22 @@ def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
 def test_dropping_one_partition_keeps_the_others() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     mine = commit(cache, store, [b"1"])
-    cache.ring(OTHER, MemoryStore(), "a")
+    ring_of(cache, OTHER, MemoryStore(), "a")
     cache.drop(OTHER)
-    assert cache.ring(SOURCE, store, "a") is mine
+    assert ring_of(cache, SOURCE, store, "a") is mine
 
 
 def test_one_address_never_sees_the_ids_of_another_that_it_begins() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     commit(cache, store, [b"1"], address="ab")
-    assert held(cache.ring(SOURCE, store, "a")) == {}
+    assert held(ring_of(cache, SOURCE, store, "a")) == {}
 
 
 def test_a_damaged_run_in_the_store_names_the_partition() -> None:
     store = MemoryStore()
     store.apply([Edit(key("a", 0), b"\x01 no run")], POSITION)
     with pytest.raises(StoreCorruptError) as caught:
-        Cache(PLENTY).ring(SOURCE, store, "a")
+        ring_of(Cache(PLENTY), SOURCE, store, "a")
     assert caught.value.source == SOURCE
 
 
@@ -192,7 +193,7 @@ def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
     kinds = []
     for number in range(8):
         ring = commit(cache, store, [b"%d" % number])
-        kinds.append(type(Cache(PLENTY).ring(SOURCE, store, "a")))
+        kinds.append(type(ring_of(Cache(PLENTY), SOURCE, store, "a")))
         assert (cache.look(SOURCE, "a") is ring) == (number != 2), "it is loaded anew once"
     assert kinds[:3] == [InMemoryRing, InMemoryRing, IndexedRing]
     assert isinstance(ring, IndexedRing)
@@ -209,7 +210,7 @@ def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
     for number in range(8):
         commit(Cache(PLENTY), store, [b"%d" % number], address="a", capacity=1)
         commit(Cache(PLENTY), store, [b"%d" % number], address="c")
-    old, new = (Cache(PLENTY).ring(SOURCE, store, address) for address in "ab")
+    old, new = (ring_of(Cache(PLENTY), SOURCE, store, address) for address in "ab")
     assert (type(old), len(old)) == (InMemoryRing, 1)
     assert (type(new), len(new), new.capacity) == (InMemoryRing, 0, None)
 
@@ -238,8 +239,8 @@ def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     for address in "abc":
         commit(plenty, store, [b"0", b"1", b"2"], address=address)
     commit(plenty, store, [b"0", b"1"], address="d")
-    cache = Cache(2 * plenty.ring(SOURCE, store, "a").memory_bytes)
-    kinds = [type(cache.ring(SOURCE, store, address)) for address in "abcd"]
+    cache = Cache(2 * ring_of(plenty, SOURCE, store, "a").memory_bytes)
+    kinds = [type(ring_of(cache, SOURCE, store, address)) for address in "abcd"]
     assert kinds == [InMemoryRing, InMemoryRing, IndexedRing, InMemoryRing]
 
 
@@ -251,7 +252,7 @@ def test_a_run_that_a_compact_ring_misses_names_the_partition(
     cache, store = Cache(PLENTY), MemoryStore()
     for number in range(4):
         commit(cache, store, [b"%d" % number])
-    ring = cache.ring(SOURCE, store, "a")
+    ring = ring_of(cache, SOURCE, store, "a")
     store.apply([Edit(key("a", 2), value)], POSITION)
     with pytest.raises(StoreCorruptError, match=f"orders-0 is damaged: {cause}") as caught:
         ring.number_of(b"2")
@@ -266,7 +267,7 @@ def test_the_runs_that_a_compact_ring_read_last_are_at_hand(
     store, ids = MemoryStore(), [b"%d" % number for number in range(8)]
     for identifier in ids:
         commit(Cache(PLENTY), store, [identifier], capacity=50)
-    ring = Cache(PLENTY).ring(SOURCE, store, "a")
+    ring = ring_of(Cache(PLENTY), SOURCE, store, "a")
     assert [ring.number_of(identifier) for identifier in ids] == [*range(8)]
     store.apply([Edit(key("a", number), None) for number in range(8)], POSITION)
     assert [ring.number_of(identifier) for identifier in ids[5:]] == [5, 6, 7]

@@ -25,6 +25,7 @@ from service.dedup.claim import (
 )
 from service.dedup.record import RejectedError
 from state.model import NO_CLAIM, Claim
+from state.strategies.per_publisher import NUMBER_HEADERS
 from tests.support.helpers import rows
 
 
@@ -113,7 +114,11 @@ def test_an_invalid_claim_is_refused(headers: list[tuple[str, bytes | None]]) ->
 
 def told_of(headers: Headers) -> object:
     """All that a record says besides its id."""
-    return published(NO_CLAIM, headers), read_epoch(headers), read_membership(headers)
+    return (
+        published(NO_CLAIM, headers, NUMBER_HEADERS),
+        read_epoch(headers),
+        read_membership(headers),
+    )
 
 
 LONGEST, MOST = b"x" * 1024, 2**63 - 1

@@ -29,6 +29,7 @@ from tests.fakes.producer import FakeProducer
 from tests.simulation.disk import Disk, StoreOnDisk
 from tests.support.helpers import ending, some
 from tests.support.living import GROUP, LOG, ORDERS, Living, gone, late, phases
+from tests.support.rings import ring_of
 from tests.unit.service.processor.test_restore import OneByOne, run_of
 
 SECOND = PartitionId("orders", 1)
@@ -236,7 +237,7 @@ def test_a_revoked_partition_closes_its_store_and_is_forgotten(tmp_path: Path) -
     ours = member(remembering(stores=stores))
     ours.take_over()
     store = some(ours.assignment.running[ORDERS].store)
-    ours.cache.ring(ORDERS, store, "a")
+    ring_of(ours.cache, ORDERS, store, "a")
     with pytest.raises(Exception, match="lock"):
         stores.open(ORDERS)
     ours.assignment._on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])

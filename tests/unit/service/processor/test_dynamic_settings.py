@@ -33,6 +33,7 @@ from tests.support.living import (
     turns,
     waiting_for,
 )
+from tests.support.rings import ring_of
 
 MORE = {"inputs": ["more"], "scope": "partition", "output": "orders.unique", "dead_letter": "dlq"}
 
@@ -156,7 +157,7 @@ def test_many_caches_are_settled_in_pieces_and_only_the_last_tells_the_revision(
     assert seen[-1] == (revision, revision)
     partition = loop.assignment.running[ORDERS]
     for address in ("v", "w", "x", "y", "z"):
-        ring = loop.cache.ring(ORDERS, partition.kept_store, address)
+        ring = ring_of(loop.cache, ORDERS, partition.kept_store, address)
         assert len(ring) == 1
 
 
@@ -187,7 +188,7 @@ def test_what_another_owner_remembered_by_the_old_settings_is_settled_too(
     loop.assignment.retake(ORDERS, wipe=False)
     turns(loop, 8)
     store = loop.assignment.running[ORDERS].kept_store
-    assert [len(loop.cache.ring(ORDERS, store, address)) for address in "vwx"] == [1, 1, 1]
+    assert [len(ring_of(loop.cache, ORDERS, store, address)) for address in "vwx"] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("scope", ["partition", "address"])

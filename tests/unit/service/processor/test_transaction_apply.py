@@ -6,6 +6,7 @@ from service.processor.transaction import apply
 from state.cache import Cache
 from state.store import StoreFailedError, StorePosition
 from tests.support.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record
+from tests.support.rings import ring_of
 
 
 def test_a_commit_moves_partition_and_store_together() -> None:
@@ -20,7 +21,7 @@ def test_a_commit_moves_partition_and_store_together() -> None:
     assert world.store.position() == StorePosition(IDENTITY, 5, 10, NOW_MS)
     assert partition.addresses == {"orders"}
     for cache in (world.cache, Cache(1 << 30)):
-        assert cache.ring(SOURCE, world.store, "orders").number_of(b"a") == 0
+        assert ring_of(cache, SOURCE, world.store, "orders").number_of(b"a") == 0
 
 
 def test_a_batch_that_remembers_nothing_leaves_the_store_alone() -> None:

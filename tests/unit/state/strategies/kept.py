@@ -7,7 +7,7 @@ from typing import Any, Final
 from ringfence.headers import Reason
 from service.config.addresses import AddressSettings
 from state.model import Claim, Origin, PackedPositions, PartitionId
-from state.strategies.base import CommittedState
+from state.strategies.base import CommittedState, Draft
 from state.strategies.registry import STRATEGIES, check
 
 SOURCE: Final = PartitionId("orders", 1)
@@ -19,7 +19,7 @@ class Kept:
 
     def __init__(self, strategy: str, **settings: Any) -> None:
         self.strategy = strategy
-        self.settings = AddressSettings(strategy=strategy, **settings)  # type: ignore[arg-type]
+        self.settings = AddressSettings(strategy=strategy, **settings)
         self.entries: dict[bytes, bytes] = {}
         self.memory: CommittedState
         self.restart()
@@ -41,7 +41,7 @@ class Kept:
         source: PartitionId = SOURCE,
     ) -> list[Reason | None]:
         """The verdicts on a batch, of which each came at a time, or at its offset."""
-        draft, verdicts = self.memory.begin(self.settings, PackedPositions(source)), []
+        draft, verdicts = self.begun(source), list[Reason | None]()
         for row, claim in enumerate(claims):
             offset = self.offset + row
             at = Origin(*source, offset, offset if times_ms is None else times_ms[row])
@@ -53,13 +53,23 @@ class Kept:
             verdicts.append(None if why is None else why.reason)
         self.offset += len(verdicts)
         self.accepted = draft.accepted()
-        change = draft.change(ADDRESS)
-        if committed and change is not None:
-            for key, value in change.edits:
-                if value is None:
-                    del self.entries[key]
-                else:
-                    check(key, value)
-                    self.entries[key] = value
-            self.memory.apply(change.content)
+        if committed:
+            self.write(draft)
         return verdicts
+
+    def begun(self, source: PartitionId = SOURCE) -> Draft:
+        """The draft of a batch."""
+        return self.memory.begin(self.settings, PackedPositions(source))
+
+    def write(self, draft: Draft) -> None:
+        """Commit a draft."""
+        change = draft.change(ADDRESS)
+        if change is None:
+            return
+        for key, value in change.edits:
+            if value is None:
+                del self.entries[key]
+            else:
+                check(key, value)
+                self.entries[key] = value
+        self.memory.apply(change.content)

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from ringfence.headers import Reason
 from state.keys import UnknownFormatError, address_of, prefix
 from state.model import Claim, Origin, PackedPositions, PartitionId
-from state.strategies.audit import AuditRule
-from state.strategies.per_publisher import PublisherPosition
+from state.strategies.base import HeldNumber, PublisherPosition
 from state.strategies.registry import STRATEGIES, check
+from tests.support.helpers import some
 from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
 
 OTHER = PartitionId("orders", 2)
@@ -139,19 +139,19 @@ def test_a_producer_that_is_placed_with_what_it_left_out_is_judged_as_before(
 ) -> None:
     held, placed = (Kept("audit", audit_depth=5, below_window=below_window) for _ in range(2))
     held.decide([said("P", number) for number in numbers])
-    memory, draft = cast(
-        "Any", (held.memory, placed.memory.begin(placed.settings, PackedPositions(SOURCE)))
-    )
-    assert AuditRule().missing(memory.entries["P"], held.settings) == missing
+    kept, draft = some(STRATEGIES["audit"].numbers), placed.begun()
     at, last = Origin(*SOURCE, 0, 0), numbers[-1]
-    assert memory.standing("P") == PublisherPosition(last)
-    draft.place(said("P", last), at, [*missing, last + 1])
-    draft.place(said("Q", last), at, [last])
+    assert list(kept.held(held.memory, held.settings)) == [
+        HeldNumber("P", PublisherPosition(last), missing)
+    ]
+    kept.place(draft, said("P", last), at, [*missing, last + 1])
+    kept.place(draft, said("Q", last), at, [last])
     assert draft.extent().held == 2
-    placed.entries.update(draft.change(ADDRESS).edits)
+    placed.write(draft)
     for each in (held, placed):
         each.restart(audit_depth=8)
-    assert AuditRule().missing(memory.entries["P"], held.settings) == missing_deeper
+    assert kept.standing(held.memory, "P") == PublisherPosition(last)
+    assert [each.missing for each in kept.held(held.memory, held.settings)] == [missing_deeper]
     every = [said("P", number) for number in range(1, last + 3)]
     assert placed.decide(every) == held.decide(every)
     assert placed.decide([said("Q", last), said("Q", last)]) == [NEW, DUPLICATE]

@@ -1,51 +1,47 @@
 """A sixth strategy is one file and one line: here is one, and the loop runs it."""
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, cast
 
 import pytest
 
-from ringfence.headers import Reason
+from ringfence.headers import DUPLICATE_ID, PUBLISHER, Reason
 from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies import registry as table
 from state.strategies.base import Strategy, StrategySettings
-from state.strategies.per_publisher import PublisherPosition, PublisherStrategy
+from state.strategies.per_publisher import PublisherStrategy
 from tests.support.living import Living
 from tests.unit.state.strategies.kept import SOURCE, Kept
 
+ROOT: Final = Path(table.__file__).parents[2]
+NAMES: Final = [name for name in table.STRATEGIES if name != "off"]
 
-class Rising:
-    """Lets an id pass iff it is above the last one."""
+
+class LatestRule:
+    """An id is a duplicate only of the newest one that its publisher got through."""
 
     kind = b"t"
-    evicts = False
-    is_cumulative = False
+    size_key = "publishers_max"
+    publisher_headers = frozenset({PUBLISHER})
+    identity = None
+    evicts = True
 
     def claims(self, claim: Claim) -> bool:
-        return claim.identifier is not None
-
-    def room(self, _settings: StrategySettings) -> int:
-        return 1
+        return claim.identifier is not None and claim.publisher is not None
 
     def verdict(
         self, known: bytes | None, claim: Claim, _source: PartitionId, _settings: StrategySettings
     ) -> Rejection | None:
-        if known is not None and (claim.identifier or b"") <= known:
-            return Rejection(Reason.DUPLICATE, f"it is not above {known!r}")
+        if claim.identifier == known:
+            return Rejection(Reason.DUPLICATE, "its publisher sent this id before it")
         return None
 
     def accepted(
         self, _known: bytes | None, claim: Claim, _origin: Origin, _settings: StrategySettings
     ) -> bytes:
         return claim.identifier or b""
-
-    def entry_at(
-        self, _claim: Claim, _origin: Origin, _settings: StrategySettings, _missing: Iterable[int]
-    ) -> bytes:
-        return b""
-
-    def standing(self, entry: bytes) -> PublisherPosition:
-        return PublisherPosition(len(entry))
 
     def pack(self, entry: bytes) -> bytes:
         return entry
@@ -56,31 +52,30 @@ class Rising:
 
 @pytest.fixture
 def _with_a_sixth(monkeypatch: pytest.MonkeyPatch) -> None:
-    strategies: Mapping[str, Strategy] = {**table.STRATEGIES, "toy": PublisherStrategy(Rising())}
-    for module in (
-        "state.strategies.registry",
-        "service.dedup.address",
-        "service.processor.transaction",
-        "service.processor.handlers.dispatch",
-    ):
-        monkeypatch.setattr(f"{module}.STRATEGIES", MappingProxyType(strategies))
+    strategies = cast("dict[str, Strategy]", table.STRATEGIES)
+    monkeypatch.setitem(strategies, "latest", PublisherStrategy(LatestRule()))
+
+
+def send(living: Living, ids: str) -> None:
+    for name in ids:
+        living.write(name.encode(), (DUPLICATE_ID, name.encode()), (PUBLISHER, b"P"))
 
 
 @pytest.mark.usefixtures("_with_a_sixth")
 def test_a_sixth_strategy_decides_and_is_there_after_a_restart() -> None:
     living = Living()
     settings = living.config.addresses.settings("orders")
-    object.__setattr__(settings, "strategy", "toy")
-    living.send("a", "b", "a")
+    object.__setattr__(settings, "strategy", "latest")
+    send(living, "aaba")
     living.running().close()
     living.stores.wipe(PartitionId("orders", 0))  # the changelog alone tells
-    living.send("b", "c")
+    send(living, "ab")
     living.running()
-    assert living.values("orders.unique") == ["a", "b", "c"]
-    assert living.values("orders.dlq") == ["a", "b"]
+    assert living.values("orders.unique") == ["a", "b", "a", "b"]
+    assert living.values("orders.dlq") == ["a", "a"]
 
 
-@pytest.mark.parametrize("strategy", table.STRATEGIES)
+@pytest.mark.parametrize("strategy", NAMES)
 def test_what_is_accepted_is_counted_and_takes_memory(strategy: str) -> None:
     held, found = Kept(strategy), list[int]()
     for name in "PQ":
@@ -92,6 +87,52 @@ def test_what_is_accepted_is_counted_and_takes_memory(strategy: str) -> None:
 
 
 def test_every_strategy_has_keys_of_its_own() -> None:
-    kinds = [strategy.kind for strategy in table.STRATEGIES.values()]
+    kinds = [table.STRATEGIES[name].kind for name in NAMES]
     assert len(set(kinds)) == len(kinds)
+    assert table.STRATEGIES["off"].kind == table.STRATEGIES[table.DEFAULT].kind
     assert all(kind.islower() and len(kind) == 1 for kind in kinds)
+
+
+def names_of_strategies(source: str) -> Iterator[int]:
+    """The lines that compare a strategy with a name, or that list two names or more."""
+    names = table.STRATEGIES.keys()
+    for node in ast.walk(ast.parse(source)):
+        few = 1
+        match node:
+            case ast.Compare() | ast.Match() if "strategy" in ast.unparse(node):
+                parts, few = list(ast.walk(node)), 0
+            case ast.Dict():
+                parts = [key for key in node.keys if key is not None]
+            case ast.Set() | ast.Tuple() | ast.List():
+                parts = [*node.elts]
+            case ast.Call(func=ast.Attribute(attr="isin")):
+                parts = [*node.args]
+            case _:
+                continue
+        texts = {str(each.value) for each in parts if isinstance(each, ast.Constant)}
+        if len(names & texts) > few:
+            yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'a = settings.strategy == "ring"',
+        'match settings.strategy:\n    case "window":\n        pass',
+        '_WITH_IDS = frozenset({"ring", "window"})',
+        '_SIZES = {"ring": "id_cache_size", "window": "window_size"}',
+        'numbered = column.isin("audit", "sequence")',
+    ],
+)
+def test_a_strategy_that_is_asked_for_by_its_name_is_found(source: str) -> None:
+    assert list(names_of_strategies(source)) == [1]
+
+
+def test_nothing_outside_their_folder_asks_for_a_strategy_by_its_name() -> None:
+    own = ROOT / "state" / "strategies"
+    for package in ("ringfence", "state", "service", "api", "pipeline"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            found = (
+                [] if own in file.parents else list(names_of_strategies(file.read_text("utf-8")))
+            )
+            assert not found, f"{file}:{found}: ask for a capability of Strategy"

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state.keys import UnknownFormatError
-from state.model import Origin, PackedPositions
+from state.model import Claim, Origin, PackedPositions
 from state.segment import (
     SEGMENT_IDS_MAX,
     SegmentEntry,
@@ -126,10 +126,10 @@ def test_what_a_dropped_draft_has_let_go_is_known_and_what_it_added_is_not(form:
     ring: InMemoryRing | IndexedRing = getattr(pair, form)
     dropped = ring.draft(8, PackedPositions(SOURCE))
     assert dropped.admit(b"c", 8, 8) is None
-    assert dropped.let_go(a) == 0  # its number, for it is committed
-    assert dropped.admit(a, 9, 9) is None
-    assert dropped.let_go(b"c") is None
-    assert dropped.let_go(b"d") is None
+    for each in (a, b"c", b"d"):
+        assert dropped.renew(Claim(each)) == Claim(each)
+        assert dropped.admit(each, 9, 9) is None
+    assert dropped.renewed == [0], "the number of the one that is committed"
     draft = ring.draft(8, PackedPositions(SOURCE))
     assert [draft.judge(each) for each in (a, b"b", b"c", b"d")] == [0, 1, None, None]
 

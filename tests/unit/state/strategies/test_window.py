@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ringfence.headers import Reason
 from state.keys import UnknownFormatError
 from state.model import Claim, Origin, PackedPositions
-from state.segment import SEGMENT_IDS_MAX, decode
-from state.strategies.registry import check
-from state.strategies.window import parts_of
+from state.segment import SEGMENT_IDS_MAX
+from state.strategies.registry import STRATEGIES, check
 from tests.support.helpers import some
 from tests.unit.state.strategies.kept import SOURCE, Kept
 
@@ -82,8 +81,8 @@ def test_a_long_name_of_a_publisher_is_kept_by_its_digest() -> None:
     publishers = ["p" * 31, "p" * 32, "p" * 255]
     seen(held, [(0, b"1", publisher) for publisher in publishers])
     long = [hashlib.sha256(each.encode()).digest() for each in publishers[1:]]
-    kept = [decode(value).ids for value in held.entries.values()]
-    assert [parts_of(name) for name in kept[0]] == [(each, b"1") for each in (b"p" * 31, *long)]
+    kept = STRATEGIES["window"].held_ids(sorted(held.entries.items()), held.settings)
+    assert [each.publisher for each in kept] == [b"p" * 31, *long]
 
 
 def test_what_is_kept_is_bounded_though_one_id_comes_for_ever() -> None:

@@ -32,6 +32,7 @@ from state.model import Edit, PackedPositions
 from state.segment import key
 from tests.support.helpers import answer, answered, some
 from tests.support.living import ROUTE, Living, turn_until_running, turns
+from tests.support.rings import ring_of
 
 
 def order(loop: Loop, sort: SortKey = "name") -> list[str]:
@@ -230,7 +231,7 @@ def test_what_is_read_from_the_disk_is_what_memory_tells(
     turns(loop, 2)
     (partition,) = loop.assignment.running.values()
     for name, row in rows(loop, "a", "b").items():
-        ring = loop.cache.ring(partition.source, partition.kept_store, name)
+        ring = ring_of(loop.cache, partition.source, partition.kept_store, name)
         (told,) = row.partitions
         extent = ring.draft(size, PackedPositions(partition.source)).extent()
         assert extent == (
