@@ -7,9 +7,8 @@ from state import pending_group, redrive_progress
 from state.keys import UnknownFormatError
 from state.strategies.audit import AuditRule
 from state.strategies.base import Strategy
-from state.strategies.latest import LatestRule
 from state.strategies.ordered import OrderedRule
-from state.strategies.per_publisher import NumberStrategy, PublisherStrategy
+from state.strategies.per_publisher import NumberStrategy
 from state.strategies.ring_memory import RingStrategy
 from state.strategies.sequence import SequenceRule
 from state.strategies.window import WindowStrategy
@@ -21,7 +20,6 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     "audit": NumberStrategy(AuditRule()),
     "sequence": NumberStrategy(SequenceRule()),
     "ordered": NumberStrategy(OrderedRule()),
-    "latest": PublisherStrategy(LatestRule()),
     "off": RingStrategy(size_key=""),
 }
 
