@@ -62,6 +62,11 @@ class Jars(NamedTuple):
         """Return the path of the class-data archive of these jars, which Java maps at the start."""
         return self.folder.with_name(f"{self.folder.name}.jsa")
 
+    @property
+    def formatted(self) -> Path:
+        """Return the path of a formatted data folder without data, which new brokers begin with."""
+        return self.folder.with_name(f"{self.folder.name}.formatted")
+
     def fetched(self) -> Path:
         """Return the folder with the verified jars, fetching them first if it is missing."""
         folder = self.folder
