@@ -76,7 +76,7 @@ SUITES: Final = (
         budget_s=1000,
     ),
     Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=500),
-    Suite("spark", "spark", JAVA, folder="spark", budget_s=600),
+    Suite("spark", "spark", JAVA, ("tools.spark_archive",), folder="spark", budget_s=600),
     Suite(
         "image",
         "image",

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from pipeline.command import app
 from pipeline.jars import connector_jars
+from tools import spark_archive
 from tools.broker.cluster import Broker, open_broker
 
 if TYPE_CHECKING:
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
 
 if find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
-
-# Jobs of a few records: code that is compiled well, and collectors of garbage on threads of their
-# own, cost more than they save. The commands that tests start have the same.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+else:
+    # The commands that tests start have the same.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_archive.options())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
