@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-RUNS: Final = int(os.environ.get("RINGFENCE_SIM_RUNS") or 1_500)
+RUNS: Final = int(os.environ.get("RINGFENCE_SIM_RUNS") or 1_000)
 FIRST: Final = int(os.environ.get("RINGFENCE_FIRST_SEED") or 1)
 SEED: Final = os.environ.get("RINGFENCE_SEED") or ""
 TIMEOUT_S: Final = max(900, RUNS // 5)

@@ -38,7 +38,7 @@ def test_nothing_depends_on_a_transactional_id_that_stays(monkeypatch: pytest.Mo
     """
     lives = count()
     monkeypatch.setattr(Task, "transactional_id", lambda *_: f"of life {next(lives)}")
-    assert not faults_of(simulate, 200)
+    assert not faults_of(simulate, 100)
 
 
 @pytest.mark.parametrize(
