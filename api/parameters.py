@@ -8,6 +8,7 @@ In a path, parameters are percent-encoded; they are decoded here, after the path
 import base64
 import binascii
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import unquote
@@ -184,6 +185,21 @@ PageSize = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of i
 PageToken = Annotated[
     str, Query(max_length=20_000, description="`next_page_token` of the previous page.")
 ]
+
+_POSITION: Final = re.compile(
+    r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})"
+)
+
+
+def parse_position(text: str) -> tuple[str, int, int]:
+    """Return topic, partition and offset of topic-partition@offset. Raise NotPossible."""
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        raise NotPossible(
+            "The position of a record is topic-partition@offset, as in orders-3@42."
+        )
+    return found["topic"], int(found["partition"]), int(found["offset"])
+
 
 _NOT_A_PAGE: Final = "The page token is not one that a page returned."
 

@@ -11,7 +11,14 @@ from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from api.openapi import errors
-from api.parameters import PageSize, PageToken, parse_id, position_of, token_of
+from api.parameters import (
+    PageSize,
+    PageToken,
+    parse_id,
+    parse_position,
+    position_of,
+    token_of,
+)
 from api.ports import ServiceView, may_read_payload
 from api.problems import (
     FORBIDDEN,
@@ -22,7 +29,7 @@ from api.problems import (
 )
 from api.resources.dead_letter_schemas import DeadLetter, DeadLetters, DeadLetterSummary
 from api.schemas import ms_of
-from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition
+from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, shown_id
 from service.queries.errors import NotPossible
 
 _HEADER = "header."
@@ -60,6 +67,17 @@ Key = Annotated[
         description="The key, as text, `hex:` or `base64:`; needs the role `payload:read`.",
     ),
 ]
+Source = Annotated[
+    str | None,
+    Query(
+        alias="source",
+        max_length=300,
+        description="The position of the record in its input, as topic-partition@offset.",
+    ),
+]
+IdOf = Annotated[
+    str | None, Query(alias="id", description="The id, as text, `hex:` or `base64:`.")
+]
 
 
 async def _criteria(
@@ -70,6 +88,8 @@ async def _criteria(
     from_: From = None,
     to: To = None,
     key: Key = None,
+    source: Source = None,
+    identifier: IdOf = None,
 ) -> DeadLetterFilter:
     criteria = DeadLetterFilter(
         topics=tuple(topics or ()),
@@ -83,6 +103,8 @@ async def _criteria(
             if name.startswith(_HEADER)
         ),
         key=None if key is None else _bytes("key", key),
+        source=None if source is None else parse_position(source),
+        identifier=None if identifier is None else shown_id(_bytes("id", identifier)),
     )
     if criteria.looks_into_payload and not may_read_payload(request):
         raise ProblemError(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import dead_letters, ids
-from service.cli.arguments import PAGE_MAX, RecordPosition, position_of
+from service.cli.arguments import RecordPosition, position_of
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
@@ -122,14 +122,14 @@ def _letter_of(call: CommandContext, at: RecordPosition, among: int) -> Mapping[
     token: str | None = None
     searched = 0
     while searched < among:
-        found = call.api.get("/v1/dead-letters", newest=True, page_size=PAGE_MAX, page_token=token)
+        found = call.api.get(
+            "/v1/dead-letters", source=str(at), newest=True, page_size=1, page_token=token
+        )
         for letter in found["dead_letters"]:
-            source = letter["source"]
-            if source and at == (source["topic"], source["partition"], source["offset"]):
-                return dead_letters.read(
-                    call, RecordPosition(letter["topic"], letter["partition"], letter["offset"])
-                )
-        searched += len(found["dead_letters"])
+            return dead_letters.read(
+                call, RecordPosition(letter["topic"], letter["partition"], letter["offset"])
+            )
+        searched += found["scanned"]
         token = found["next_page_token"]
         if not token:
             break

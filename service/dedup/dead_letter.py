@@ -93,7 +93,12 @@ class DeadLetterEnvelope:
 
 
 def _text(identifier: bytes) -> bytes:
-    return id_text(identifier)[:ID_CHARS_MAX].encode()
+    return shown_id(identifier).encode()
+
+
+def shown_id(identifier: bytes) -> str:
+    """Return an id in the form of the envelope: REST notation, cut if it is long."""
+    return id_text(identifier)[:ID_CHARS_MAX]
 
 
 Mode = Literal["through", "forget", "bypass"]
@@ -161,6 +166,10 @@ class DeadLetterFilter(NamedTuple):
     headers: tuple[tuple[str, bytes], ...] = ()
     """Names and values that the original headers must all contain."""
     key: bytes | None = None
+    source: tuple[str, int, int] | None = None
+    """Topic, partition and offset of the record in its input. Not for redrives."""
+    identifier: str | None = None
+    """The id in the form of the envelope. Not for redrives."""
 
     @property
     def looks_into_payload(self) -> bool:
@@ -402,6 +411,10 @@ def matches(view: DeadLetterView, criteria: DeadLetterFilter) -> bool:
     if criteria.to_ms is not None and view.time_ms >= criteria.to_ms:
         return False
     if criteria.key is not None and view.key != criteria.key:
+        return False
+    if criteria.identifier is not None and view.identifier != criteria.identifier:
+        return False
+    if criteria.source is not None and (view.source or ())[:3] != criteria.source:
         return False
     return all(header in view.headers for header in criteria.headers)
 

@@ -22,6 +22,8 @@ from service.dedup.dead_letter import (
 from service.metadata.record import MetadataRecord, read
 
 KIND: Final = "redrive"
+_AS_THEY_ARE: Final = ("topics", "address", "reasons", "from_ms", "to_ms")
+"""The parts of a filter that are stored unchanged."""
 ENDED: Final[frozenset[State]] = frozenset({"done", "cancelled", "failed"})
 KEPT_MAX: Final = 100
 """How many jobs are listed; older ones that have ended are deleted."""
@@ -116,7 +118,7 @@ class RedriveJob(NamedTuple):
             "order": {
                 **order._asdict(),
                 "filter": {
-                    **chosen._asdict(),
+                    **{name: getattr(chosen, name) for name in _AS_THEY_ARE},
                     "headers": [[name, value.hex()] for name, value in chosen.headers],
                     "key": None if chosen.key is None else chosen.key.hex(),
                 },

@@ -36,7 +36,14 @@ LETTER = DeadLetterView(
     headers=(("_DUPL_ID", b"id-1"), ("tenant", b"acme")),
 )
 FOREIGN = LETTER._replace(
-    place=DeadLetterPosition("orders.dlq", 0, 8), reason=None, cause=None, source=None, address=None
+    place=DeadLetterPosition("orders.dlq", 0, 8),
+    reason=None,
+    cause=None,
+    source=None,
+    address=None,
+    strategy=None,
+    identifier=None,
+    original=None,
 )
 
 

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from api.ports import ServiceView
 from service.config.tokens import entry_of
+from service.dedup.dead_letter import ID_CHARS_MAX
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.guarded import TOKENS, client_of, guarded, settings
 
@@ -63,6 +64,43 @@ def test_a_viewer_is_not_told_by_which_key_a_redrive_goes(
     shown = response.json()["filter"]
     assert (shown["has_key"], shown["key"], shown["header"]) == (True, None, {"tenant": None})
     assert not any(secret in response.text for secret in SECRETS)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "offsets"),
+    [
+        ("source=orders-3@90", [7]),
+        ("source=orders-3@91", []),
+        ("source=orders-2@90", []),
+        ("source=eu.orders-3@90", []),
+        ("id=id-1", [7]),
+        ("id=hex:69642d31", [7]),
+        ("id=id-2", []),
+        ("id=id-1&source=orders-3@90&address=orders", [7]),
+    ],
+)
+def test_the_letter_of_a_record_or_of_an_id_is_found(
+    client: TestClient, criteria: str, offsets: list[int]
+) -> None:
+    found = client.get(f"/v1/dead-letters?{criteria}").json()["dead_letters"]
+    assert [each["offset"] for each in found] == offsets
+    counted = client.get(f"/v1/dead-letters:summary?{criteria}").json()
+    assert counted["dead_letters"] == len(offsets)
+
+
+def test_a_long_id_is_found_though_its_letter_has_the_beginning_alone(view: ServiceView) -> None:
+    identifier = "é" * 5_000
+    letter = LETTER._replace(identifier=identifier[:ID_CHARS_MAX])
+    client = client_of(replace(view, letters=FakeLetters([letter])))
+    query = {"id": identifier}
+    assert len(client.get("/v1/dead-letters", params=query).json()["dead_letters"]) == 1
+
+
+@pytest.mark.parametrize("source", ["orders", "orders-3", "orders-x@1", "a b-0@1", "-1@2", ""])
+def test_a_position_that_is_none_is_refused(client: TestClient, source: str) -> None:
+    refusal = client.get("/v1/dead-letters", params={"source": source})
+    assert refusal.status_code == 409
+    assert "topic-partition@offset" in refusal.json()["detail"]
 
 
 def test_bytes_that_are_no_text_are_shown_as_base64_and_long_ones_are_cut(

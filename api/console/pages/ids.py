@@ -70,12 +70,13 @@ def add(routes: APIRouter) -> None:
 async def _refusals(
     api: ConsoleClient, id_document: dict[str, Any], token: str | None
 ) -> IdDeadLetters:
-    """Scan the newest dead letters of an address for an id; there is no index by id."""
-    query = {"address": id_document["address"], "newest": True, "page_size": AT_ONCE}
+    """Search the newest dead letters of an address for an id; there is no index by id."""
+    names = {"address": id_document["address"], "id": id_document["id"] or EMPTY_ID}
+    query = {**names, "newest": True, "page_size": AT_ONCE}
     found = await api.get("/v1/dead-letters", {**query, "page_token": token})
     document = found.document
     return IdDeadLetters(
-        [each for each in document.get("dead_letters", ()) if each["id"] == id_document["id"]],
+        document.get("dead_letters", []),
         document.get("scanned", 0),
         document.get("next_page_token"),
         found.problem,

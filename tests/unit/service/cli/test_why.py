@@ -1,5 +1,7 @@
 """Why: a place where no record can be is answered without looking through dead letters."""
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 
 from tests.unit.service.cli.conftest import Shell
@@ -28,3 +30,17 @@ def test_a_record_that_cannot_exist_is_not_said_to_be_accepted(
         ran = shell("why", place, "--url", script.url)
     assert (ran.code, sentence in ran.err) == (3, True), ran.err
     assert len(script.asked) == (3 if "accepted" in sentence else 2)
+
+
+def test_the_letter_of_a_record_is_asked_for_by_its_position_until_so_many_were_searched(
+    shell: Shell,
+) -> None:
+    absent = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
+    partitions = Reply(200, {"partitions": [OWNED], "complete": True})
+    letters = Reply(200, {"dead_letters": [], "scanned": 40, "next_page_token": "more"})
+    with scripted(absent, partitions, letters) as script:
+        ran = shell("why", "orders-3@99", "--among", "100", "--url", script.url)
+    assert (ran.code, "the 100 newest dead letters have none" in ran.err) == (3, True)
+    searches = [parse_qs(urlsplit(each.path).query) for each in script.asked[2:]]
+    assert [each.get("page_token") for each in searches] == [None, ["more"], ["more"]]
+    assert {(*each["source"], *each["page_size"]) for each in searches} == {("orders-3@99", "1")}

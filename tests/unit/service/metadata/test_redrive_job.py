@@ -1,5 +1,6 @@
 """Jobs: what may become of them, and what the metadata topic holds."""
 
+import json
 from typing import get_args
 
 import pytest
@@ -76,6 +77,13 @@ def test_what_is_written_is_read_again() -> None:
         assert job_of(job.record.value) == job
         plain = job._replace(order=RedriveRequest("through", DeadLetterFilter()))
         assert job_of(plain.record.value) == plain
+
+
+def test_a_job_has_the_filter_of_all_versions() -> None:
+    """An older instance takes no job with a part that it does not know."""
+    stored = json.loads(JOB.record.value or b"")["order"]["filter"]
+    parts = {"topics", "address", "reasons", "from_ms", "to_ms", "headers", "key"}
+    assert stored.keys() == parts
 
 
 WRITTEN: bytes = JOB.record.value or b""
