@@ -195,9 +195,7 @@ def parse_position(text: str) -> tuple[str, int, int]:
     """Return topic, partition and offset of topic-partition@offset. Raise NotPossible."""
     found = _POSITION.fullmatch(text)
     if found is None:
-        raise NotPossible(
-            "The position of a record is topic-partition@offset, as in orders-3@42."
-        )
+        raise NotPossible("The position of a record is topic-partition@offset, as in orders-3@42.")
     return found["topic"], int(found["partition"]), int(found["offset"])
 
 

@@ -75,9 +75,7 @@ Source = Annotated[
         description="The position of the record in its input, as topic-partition@offset.",
     ),
 ]
-IdOf = Annotated[
-    str | None, Query(alias="id", description="The id, as text, `hex:` or `base64:`.")
-]
+IdOf = Annotated[str | None, Query(alias="id", description="The id, as text, `hex:` or `base64:`.")]
 
 
 async def _criteria(

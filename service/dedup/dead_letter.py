@@ -402,19 +402,19 @@ def letter_of(view: DeadLetterView) -> RedrivenRecord | None:
 
 def matches(view: DeadLetterView, criteria: DeadLetterFilter) -> bool:
     """Whether a filter selects a dead letter; its topics are not compared."""
-    if criteria.address is not None and view.address != criteria.address:
+    wanted_and_found = (
+        (criteria.address, view.address),
+        (criteria.key, view.key),
+        (criteria.identifier, view.identifier),
+        (criteria.source, (view.source or ())[:3]),
+    )
+    if any(wanted is not None and wanted != found for wanted, found in wanted_and_found):
         return False
     if criteria.reasons and view.reason not in criteria.reasons:
         return False
     if criteria.from_ms is not None and view.time_ms < criteria.from_ms:
         return False
     if criteria.to_ms is not None and view.time_ms >= criteria.to_ms:
-        return False
-    if criteria.key is not None and view.key != criteria.key:
-        return False
-    if criteria.identifier is not None and view.identifier != criteria.identifier:
-        return False
-    if criteria.source is not None and (view.source or ())[:3] != criteria.source:
         return False
     return all(header in view.headers for header in criteria.headers)
 

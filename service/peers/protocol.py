@@ -1,188 +1,21 @@
-"""Peer protocol: the messages between instances, and their JSON encoding, derived from the types.
+"""Peer protocol: the messages between instances, as JSON.
 
-A named tuple becomes a list of its fields; in a union, an object names the type. A value that does
-not match its type exactly is refused: a field that one side does not know may be the one that
-matters.
+A named tuple becomes a list of its fields; where several types are possible, an object names the
+type. A value that does not match its type exactly is refused: a field that one side does not know
+may be the one that matters.
 """
 
-import base64
-import binascii
-import json
-from collections.abc import Callable, Hashable, Mapping
-from datetime import datetime
+from collections.abc import Iterable
 from functools import cache
-from types import NoneType, UnionType
-from typing import (
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Final, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from service.metadata.instances import Registration
 from service.queries.errors import Busy, NameInUse, NotPossible, NotRestored, TimedOut, Unavailable
 from service.queries.registry import Answer, Query
 from service.queries.status import ServiceStatus
 from state.model import PartitionId
-
-T = TypeVar("T")
-
-_PLAIN: Final = frozenset({str, int, float, bool, NoneType})
-
-
-class CodecError(ValueError):
-    """The text is not the encoding of a value of the expected type."""
-
-
-class _Codec(NamedTuple):
-    """Converts values of one type to JSON values and back."""
-
-    dump: Callable[[Any], Any]
-    load: Callable[[object], Any]
-
-
-def dumps(value: object, kind: Hashable) -> bytes:
-    """Encode a value of this type."""
-    return json.dumps(_codec(kind).dump(value), separators=(",", ":")).encode()
-
-
-def loads(text: bytes, kind: Hashable) -> object:
-    """Decode a value of this type; CodecError if the text is not one."""
-    try:
-        decoded = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CodecError("it is not JSON") from error
-    value: object = _codec(kind).load(decoded)
-    return value
-
-
-@cache
-def _codec(kind: Hashable) -> _Codec:
-    if kind in _PLAIN:
-        return _Codec(_same, lambda value: _plain(value, frozenset({kind})))
-    if kind is bytes:
-        return _Codec(lambda value: base64.b64encode(value).decode("ascii"), _bytes)
-    if kind is datetime:
-        return _Codec(datetime.isoformat, _time)
-    if isinstance(kind, type) and hasattr(kind, "_fields"):
-        hints = get_type_hints(kind)
-        fields = _row([_codec(hints[name]) for name in kind._fields])
-        return _Codec(fields.dump, lambda items: kind(*fields.load(items)))
-    return _composed(kind)
-
-
-def _composed(kind: Hashable) -> _Codec:
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
-        return _union(inner)
-    if origin is Literal:
-        return _Codec(_same, lambda value: _one_of(value, inner))
-    if origin is tuple and inner[1:] == (Ellipsis,):
-        return _list(_codec(inner[0]))
-    if origin is tuple:
-        return _row([_codec(each) for each in inner])
-    if origin is not None and issubclass(origin, Mapping) and inner[0] is str:
-        return _table(_codec(inner[1]))
-    raise TypeError(f"{kind} has no encoding in JSON")
-
-
-def _list(item: _Codec) -> _Codec:
-    return _Codec(
-        lambda values: [item.dump(value) for value in values],
-        lambda items: tuple(item.load(each) for each in _of(list, items)),
-    )
-
-
-def _row(fields: list[_Codec]) -> _Codec:
-    def load(value: object) -> tuple[object, ...]:
-        items = _of(list, value)
-        if len(items) != len(fields):
-            raise CodecError(f"it has {len(items)} fields, expected {len(fields)}")
-        return tuple(field.load(each) for field, each in zip(fields, items, strict=True))
-
-    return _Codec(
-        lambda values: [field.dump(each) for field, each in zip(fields, values, strict=True)], load
-    )
-
-
-def _table(item: _Codec) -> _Codec:
-    return _Codec(
-        lambda values: {name: item.dump(value) for name, value in values.items()},
-        lambda members: {name: item.load(each) for name, each in _of(dict, members).items()},
-    )
-
-
-def _union(kinds: tuple[Any, ...]) -> _Codec:
-    plain = frozenset(each for each in kinds if each in _PLAIN)
-    named = {each.__name__: each for each in kinds if hasattr(each, "_fields")}
-    others = [each for each in kinds if each not in plain and each not in named.values()]
-    if len(others) > 1 or (others and (named or plain - {NoneType})):
-        raise TypeError(f"the types {kinds} cannot be distinguished in JSON")
-
-    def dump(value: object) -> object:
-        kind: type = type(value)
-        if kind in plain or (kind is int and float in plain):
-            return value
-        if kind in named.values():
-            return {kind.__name__: _codec(kind).dump(value)}
-        return _codec(others[0]).dump(value)
-
-    def load(value: object) -> object:
-        if others:
-            return None if value is None and plain else _codec(others[0]).load(value)
-        if not isinstance(value, dict):
-            return _plain(value, plain)
-        name = next(iter(value), "")
-        if len(value) != 1 or name not in named:
-            raise CodecError(f"{name[:80] or 'an empty object'} is not an expected type")
-        return _codec(named[name]).load(value[name])
-
-    return _Codec(dump, load)
-
-
-def _same(value: object) -> object:
-    return value
-
-
-def _plain(value: object, kinds: frozenset[Any]) -> object:
-    if type(value) in kinds:
-        return value
-    if type(value) is int and float in kinds:
-        return float(value)
-    names = " or ".join(sorted(kind.__name__ for kind in kinds))
-    raise CodecError(f"it is {type(value).__name__}, expected {names}")
-
-
-def _one_of(value: object, allowed: tuple[object, ...]) -> object:
-    if type(value) in (str, int, bool) and value in allowed:
-        return value
-    raise CodecError(f"it is none of {', '.join(map(str, allowed))}")
-
-
-def _of(kind: type[T], value: object) -> T:
-    if type(value) is kind:
-        return value
-    raise CodecError(f"it is {type(value).__name__}, expected {kind.__name__}")
-
-
-def _bytes(value: object) -> bytes:
-    try:
-        return base64.b64decode(_of(str, value), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise CodecError("it is not base64") from error
-
-
-def _time(value: object) -> datetime:
-    try:
-        return datetime.fromisoformat(_of(str, value))
-    except ValueError as error:
-        raise CodecError("it is not a time") from error
-
 
 PATH: Final = "/v1/internal/questions"
 
@@ -276,25 +109,84 @@ def owned_by(status: ServiceStatus) -> tuple[PartitionId, ...]:
     return tuple(PartitionId(each.topic, each.partition) for each in status.partitions)
 
 
+class CodecError(ValueError):
+    """The text is not a message that this version knows."""
+
+
 def encode_query(query: PeerQuery) -> bytes:
     """Return the body of the request."""
-    return dumps(query, PeerQuery)
+    return _encode(_query_body(), query._asdict(), "query")
 
 
 def decode_query(text: bytes) -> PeerQuery:
     """Return the query in a request; CodecError if this version does not know it."""
-    query = loads(text, PeerQuery)
-    assert isinstance(query, PeerQuery)  # `loads` returns a value of the given type
-    return query
+    return PeerQuery(**_decode(_query_body(), text, "query"))
 
 
 def encode_reply(reply: QueryReply) -> bytes:
     """Return the body of the response."""
-    return dumps(reply, QueryReply)
+    return _encode(_reply_body(), reply._asdict(), "outcome")
 
 
 def decode_reply(text: bytes) -> QueryReply:
     """Return the reply in a response; CodecError if this version does not know it."""
-    reply = loads(text, QueryReply)
-    assert isinstance(reply, QueryReply)  # `loads` returns a value of the given type
-    return reply
+    return QueryReply(**_decode(_reply_body(), text, "outcome"))
+
+
+_CONFIG: Final = ConfigDict(
+    strict=True,
+    extra="forbid",
+    ser_json_bytes="base64",
+    val_json_bytes="base64",
+    ser_json_inf_nan="constants",
+)
+
+
+# The models are built when they are first needed: most starts of the service need none.
+@cache
+def _query_body() -> type[BaseModel]:
+    query = _one_of("AnyQuery", (*get_args(Query), StatusRequest))
+    return create_model(
+        "QueryBody", __config__=_CONFIG, to=(str, ...), query=(query, ...), timeout_ms=(int, ...)
+    )
+
+
+@cache
+def _reply_body() -> type[BaseModel]:
+    outcome = _one_of("AnyOutcome", (*get_args(Answer), StatusReply, QueryRefusal))
+    return create_model(
+        "ReplyBody",
+        __config__=_CONFIG,
+        instance=(str, ...),
+        outcome=(outcome, ...),
+        owned=(tuple[PartitionId, ...], ...),
+        partitions_total=(int, ...),
+    )
+
+
+def _one_of(name: str, kinds: Iterable[Any]) -> type[BaseModel]:
+    """Return a model that holds one value, in the field that is named like its type."""
+    fields: dict[str, Any] = {kind.__name__: (kind | None, None) for kind in kinds}
+    return create_model(name, __config__=_CONFIG, **fields)
+
+
+def _encode(body: type[BaseModel], fields: dict[str, Any], several: str) -> bytes:
+    """Encode a message; `several` is the field of which several types are possible."""
+    value, model = fields[several], body.model_fields[several].annotation
+    assert model is not None  # one of `_one_of`
+    fields[several] = model.model_construct(**{type(value).__name__: value})
+    return body.model_construct(**fields).model_dump_json(exclude_unset=True).encode()
+
+
+def _decode(body: type[BaseModel], text: bytes, several: str) -> dict[str, Any]:
+    """Return the fields of a message; CodecError if the text is not one."""
+    try:
+        fields = dict(body.model_validate_json(text))
+    except ValidationError as error:
+        (first, *_) = error.errors(include_url=False, include_input=False, include_context=False)
+        where = ".".join(map(str, first["loc"]))[:80]
+        raise CodecError(f"{where or 'the text'}: {first['msg']}") from error
+    found = [value for _, value in fields[several] if value is not None]
+    if len(found) != 1:
+        raise CodecError(f"{several}: it has {len(found)} values, expected one")
+    return {**fields, several: found[0]}

@@ -26,12 +26,7 @@ from service.queries.errors import Unavailable
 from service.queries.ids import ImportIds
 from service.queries.inbox import QueryService
 from service.queries.publisher_numbers import check_change, deciding_inputs, written_partition
-from service.queries.publishers import (
-    PublisherAnswer,
-    PublisherQuery,
-    SetSequence,
-    merged_publisher,
-)
+from service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
 from service.queries.registry import OF_ALL, OF_ONE, Answer, Query, merged
 from service.queries.status import ServiceStatus
 from service.supervisor.router import gravest
@@ -82,7 +77,7 @@ class PeerRouter(QueryService):
     async def _asked(self, query: Query, deadline_s: float) -> Answer:
         if isinstance(query, OF_ALL) and not self._status.complete:
             await self._check_all_owners(deadline_s)
-        own = await _outcome(self._workers.ask(query, _left_s(deadline_s)))
+        own = await _outcome(self._workers.ask_any(query, _left_s(deadline_s)))
         if isinstance(own, Answer) and (own.complete or _is_done(query, [own])):
             return own._replace(complete=True)
         if isinstance(own, Exception) and not self._others_may_answer(query, own):
@@ -148,7 +143,7 @@ class PeerRouter(QueryService):
         after = await self._asked(query, deadline_s)
         assert isinstance(changed, PublisherAnswer)  # from the owner of the partition
         assert isinstance(after, PublisherAnswer)  # the answer type of the query
-        return merged_publisher(query, [after, changed]) if change.dry_run else after
+        return query.merge([after, changed]) if change.dry_run else after
 
     async def _deciding(self, deadline_s: float) -> list[PartitionId]:
         """Return the deciding input partitions of all instances."""

@@ -68,7 +68,7 @@ class PeerServer:
             return status_reply
         try:
             self._check(status_reply.status)
-            answer: Answer = await self._workers.ask(question.query, question.timeout_ms / 1000)
+            answer: Answer = await self._workers.ask_any(question.query, question.timeout_ms / 1000)
         except Exception as error:
             refusal = refusal_of(error)
             if refusal is None:

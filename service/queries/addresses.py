@@ -8,24 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from service.queries.settings import EffectiveSetting
 
-
-class AddressQuery(NamedTuple):
-    """Asks for the remembered ids and the settings of an address."""
-
-    address: str
-
-
 SortKey = Literal["name", "ids_held", "fill", "horizon", "accepted", "duplicates"]
-
-
-class DirectoryQuery(NamedTuple):
-    """Asks for all addresses with all their sort keys."""
-
-
-class AddressesQuery(NamedTuple):
-    """Asks how full these addresses are, as far as it is known without loading them."""
-
-    addresses: tuple[str, ...]
 
 
 class MemoryStatus(NamedTuple):
@@ -113,33 +96,6 @@ def rings_in_order(rings: Iterable[MemoryStatus]) -> tuple[MemoryStatus, ...]:
     return tuple(by_partition[key] for key in sorted(by_partition))
 
 
-def merged_address(_query: AddressQuery, answers: Sequence[AddressAnswer]) -> AddressAnswer:
-    """Return all partitions of the address, and the sums of the counts."""
-    rings = chain.from_iterable(answer.partitions for answer in answers)
-    return answers[0]._replace(
-        partitions=rings_in_order(rings),
-        accepted=sum(answer.accepted for answer in answers),
-        duplicates=sum(answer.duplicates for answer in answers),
-        counted_since_ms=max(answer.counted_since_ms for answer in answers),
-    )
-
-
-def merged_directory(_query: DirectoryQuery, answers: Sequence[DirectoryAnswer]) -> DirectoryAnswer:
-    """Concatenate the columns."""
-    columns = zip(*(answer[:-1] for answer in answers), strict=True)
-    return DirectoryAnswer._make((*(tuple(chain.from_iterable(each)) for each in columns), False))
-
-
-def merged_addresses(_query: AddressesQuery, answers: Sequence[AddressesAnswer]) -> AddressesAnswer:
-    """Return each address once, with all its partitions."""
-    rows: dict[str, AddressRow] = {}
-    for row in chain.from_iterable(answer.rows for answer in answers):
-        before = rows.get(row.address)
-        rows[row.address] = row if before is None else _combined(before, row)
-    since_ms = max(answer.counted_since_ms for answer in answers)
-    return AddressesAnswer(tuple(rows[name] for name in sorted(rows)), since_ms)
-
-
 def _combined(one: AddressRow, other: AddressRow) -> AddressRow:
     return one._replace(
         partitions=rings_in_order((*one.partitions, *other.partitions)),
@@ -151,3 +107,45 @@ def _combined(one: AddressRow, other: AddressRow) -> AddressRow:
 def first_after(names: Iterable[str], after: str, limit: int) -> list[str]:
     """Return up to `limit` distinct names after `after`, in order."""
     return nsmallest(limit, {name for name in names if name > after})
+
+
+class AddressQuery(NamedTuple):
+    """Asks for the remembered ids and the settings of an address."""
+
+    address: str
+
+    def merge(self, answers: Sequence[AddressAnswer]) -> AddressAnswer:
+        """Return all partitions of the address, and the sums of the counts."""
+        rings = chain.from_iterable(answer.partitions for answer in answers)
+        return answers[0]._replace(
+            partitions=rings_in_order(rings),
+            accepted=sum(answer.accepted for answer in answers),
+            duplicates=sum(answer.duplicates for answer in answers),
+            counted_since_ms=max(answer.counted_since_ms for answer in answers),
+        )
+
+
+class DirectoryQuery(NamedTuple):
+    """Asks for all addresses with all their sort keys."""
+
+    def merge(self, answers: Sequence[DirectoryAnswer]) -> DirectoryAnswer:
+        """Concatenate the columns."""
+        columns = zip(*(answer[:-1] for answer in answers), strict=True)
+        return DirectoryAnswer._make(
+            (*(tuple(chain.from_iterable(each)) for each in columns), False)
+        )
+
+
+class AddressesQuery(NamedTuple):
+    """Asks how full these addresses are, as far as it is known without loading them."""
+
+    addresses: tuple[str, ...]
+
+    def merge(self, answers: Sequence[AddressesAnswer]) -> AddressesAnswer:
+        """Return each address once, with all its partitions."""
+        rows: dict[str, AddressRow] = {}
+        for row in chain.from_iterable(answer.rows for answer in answers):
+            before = rows.get(row.address)
+            rows[row.address] = row if before is None else _combined(before, row)
+        since_ms = max(answer.counted_since_ms for answer in answers)
+        return AddressesAnswer(tuple(rows[name] for name in sorted(rows)), since_ms)

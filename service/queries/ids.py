@@ -1,4 +1,7 @@
-"""ID queries and changes: the remembered ids of an address, and how to edit them by hand."""
+"""ID queries and changes: the remembered ids of an address, and how to edit them by hand.
+
+Each query follows its answer, and merges the answers of several loops.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
@@ -20,59 +23,6 @@ class IdCursor(NamedTuple):
     partition: int
     number: int
     end: int | None = None
-
-
-class IdQuery(NamedTuple):
-    """Asks whether an id is remembered at an address."""
-
-    address: str
-    identifier: bytes
-
-
-class IdsLookup(NamedTuple):
-    """Asks which of many ids are remembered at an address."""
-
-    address: str
-    identifiers: tuple[bytes, ...]
-
-
-class IdsQuery(NamedTuple):
-    """Asks for the ids that an address remembers, partition by partition, the newest first."""
-
-    address: str
-    cursor: IdCursor | None
-    limit: int
-    oldest_first: bool = False
-
-
-class ImportIds(NamedTuple):
-    """Adds ids to an address, in this order, unless they are known already.
-
-    They are treated as if they came from this partition of an input; without topic or partition,
-    each id comes from its own.
-    """
-
-    address: str
-    topic: str | None
-    partition: int | None
-    ids: tuple[KnownId, ...]
-    dry_run: bool = False
-    """Return the result without adding anything."""
-
-
-class ForgetId(NamedTuple):
-    """Removes an id from an address, on every partition."""
-
-    address: str
-    identifier: bytes
-    dry_run: bool = False
-
-
-class ClearAddress(NamedTuple):
-    """Removes all ids from an address, on every partition."""
-
-    address: str
-    dry_run: bool = False
 
 
 class IdLocation(NamedTuple):
@@ -145,28 +95,6 @@ def sightings_in_order(sightings: Iterable[IdLocation]) -> tuple[IdLocation, ...
     )
 
 
-def merged_id(_query: IdQuery, answers: Sequence[IdAnswer]) -> IdAnswer:
-    """Merge the locations; the id is known if any answer knows it."""
-    sightings = sightings_in_order(chain.from_iterable(answer.sightings for answer in answers))
-    return answers[0]._replace(known=bool(sightings), sightings=sightings)
-
-
-def merged_lookup(_query: IdsLookup, answers: Sequence[LookupAnswer]) -> LookupAnswer:
-    """Merge the locations of each id."""
-    by_id = zip(*(answer.sightings for answer in answers), strict=True)
-    return LookupAnswer(tuple(sightings_in_order(chain.from_iterable(each)) for each in by_id))
-
-
-def merged_ids(query: IdsQuery, answers: Sequence[IdsAnswer]) -> IdsAnswer:
-    """Merge the pages into one page in the same order."""
-    order = _oldest_first if query.oldest_first else _newest_first
-    in_order = merge(*(answer.ids for answer in answers), key=lambda row: order(row.at))
-    rows = list(islice(_distinct(in_order), query.limit + 1))
-    ends = [answer.cursor for answer in answers if answer.cursor is not None]
-    ends += [row.at for row in rows[query.limit :]]
-    return IdsAnswer(tuple(rows[: query.limit]), min(ends, key=order, default=None))
-
-
 def _distinct(rows: Iterable[RememberedId]) -> Iterator[RememberedId]:
     last: tuple[str, int, int] | None = None
     for row in rows:
@@ -185,13 +113,92 @@ def _newest_first(at: IdCursor) -> tuple[str, int, int]:
     return (at.topic, at.partition, -at.number)
 
 
-def merged_change(_query: object, answers: Sequence[ChangeAnswer]) -> ChangeAnswer:
-    """Sum the number of changed ids."""
+def ids_total(answers: Iterable[ChangeAnswer]) -> ChangeAnswer:
+    """Return the number of changed ids of all answers."""
     return ChangeAnswer(sum(answer.ids for answer in answers))
 
 
-def merged_import(_query: ImportIds, answers: Sequence[ImportAnswer]) -> ImportAnswer:
-    """Sum the numbers of ids and new ids."""
-    return ImportAnswer(
-        sum(answer.ids for answer in answers), sum(answer.new for answer in answers)
-    )
+class IdQuery(NamedTuple):
+    """Asks whether an id is remembered at an address."""
+
+    address: str
+    identifier: bytes
+
+    def merge(self, answers: Sequence[IdAnswer]) -> IdAnswer:
+        """Merge the locations; the id is known if any answer knows it."""
+        sightings = sightings_in_order(chain.from_iterable(answer.sightings for answer in answers))
+        return answers[0]._replace(known=bool(sightings), sightings=sightings)
+
+
+class IdsLookup(NamedTuple):
+    """Asks which of many ids are remembered at an address."""
+
+    address: str
+    identifiers: tuple[bytes, ...]
+
+    def merge(self, answers: Sequence[LookupAnswer]) -> LookupAnswer:
+        """Merge the locations of each id."""
+        by_id = zip(*(answer.sightings for answer in answers), strict=True)
+        return LookupAnswer(tuple(sightings_in_order(chain.from_iterable(each)) for each in by_id))
+
+
+class IdsQuery(NamedTuple):
+    """Asks for the ids that an address remembers, partition by partition, the newest first."""
+
+    address: str
+    cursor: IdCursor | None
+    limit: int
+    oldest_first: bool = False
+
+    def merge(self, answers: Sequence[IdsAnswer]) -> IdsAnswer:
+        """Merge the pages into one page in the same order."""
+        order = _oldest_first if self.oldest_first else _newest_first
+        in_order = merge(*(answer.ids for answer in answers), key=lambda row: order(row.at))
+        rows = list(islice(_distinct(in_order), self.limit + 1))
+        ends = [answer.cursor for answer in answers if answer.cursor is not None]
+        ends += [row.at for row in rows[self.limit :]]
+        return IdsAnswer(tuple(rows[: self.limit]), min(ends, key=order, default=None))
+
+
+class ImportIds(NamedTuple):
+    """Adds ids to an address, in this order, unless they are known already.
+
+    They are treated as if they came from this partition of an input; without topic or partition,
+    each id comes from its own.
+    """
+
+    address: str
+    topic: str | None
+    partition: int | None
+    ids: tuple[KnownId, ...]
+    dry_run: bool = False
+    """Return the result without adding anything."""
+
+    def merge(self, answers: Sequence[ImportAnswer]) -> ImportAnswer:
+        """Sum the numbers of ids and new ids."""
+        return ImportAnswer(
+            sum(answer.ids for answer in answers), sum(answer.new for answer in answers)
+        )
+
+
+class ForgetId(NamedTuple):
+    """Removes an id from an address, on every partition."""
+
+    address: str
+    identifier: bytes
+    dry_run: bool = False
+
+    def merge(self, answers: Sequence[ChangeAnswer]) -> ChangeAnswer:
+        """Sum the number of changed ids."""
+        return ids_total(answers)
+
+
+class ClearAddress(NamedTuple):
+    """Removes all ids from an address, on every partition."""
+
+    address: str
+    dry_run: bool = False
+
+    def merge(self, answers: Sequence[ChangeAnswer]) -> ChangeAnswer:
+        """Sum the number of changed ids."""
+        return ids_total(answers)

@@ -13,46 +13,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
-from typing import Final, NamedTuple, TypeVar, overload
+from typing import Final, NamedTuple, TypeVar, cast
 
-from service.queries.addresses import (
-    AddressAnswer,
-    AddressesAnswer,
-    AddressesQuery,
-    AddressQuery,
-    DirectoryAnswer,
-    DirectoryQuery,
-)
 from service.queries.errors import Busy, TimedOut, Unavailable
-from service.queries.ids import (
-    ChangeAnswer,
-    ClearAddress,
-    ForgetId,
-    IdAnswer,
-    IdQuery,
-    IdsAnswer,
-    IdsLookup,
-    IdsQuery,
-    ImportAnswer,
-    ImportIds,
-    LookupAnswer,
-)
-from service.queries.publishers import (
-    PublisherAnswer,
-    PublisherQuery,
-    PublishersAnswer,
-    PublishersQuery,
-    SetSequence,
-)
-from service.queries.redrives import (
-    CheckpointsAnswer,
-    CheckpointsQuery,
-    DecideDeadLetters,
-    DeleteCheckpoints,
-    RedriveAnswer,
-)
-from service.queries.registry import OF_ALL, OF_ONE, Answer, Query
-from service.queries.settings import EvictionAnswer, EvictionQuery
+from service.queries.registry import OF_ALL, OF_ONE, A, Answer, Query, QueryFor
+from service.queries.settings import EvictionQuery
 
 T = TypeVar("T")
 
@@ -74,38 +39,12 @@ class _PendingQuery(NamedTuple):
 class QueryService(ABC):
     """Answers queries; implemented by the inbox of a loop, and by the routers to many loops."""
 
-    @overload
-    async def ask(self, query: AddressQuery, timeout_s: float) -> AddressAnswer: ...
-    @overload
-    async def ask(self, query: IdQuery, timeout_s: float) -> IdAnswer: ...
-    @overload
-    async def ask(
-        self, query: PublisherQuery | SetSequence, timeout_s: float
-    ) -> PublisherAnswer: ...
-    @overload
-    async def ask(self, query: IdsQuery, timeout_s: float) -> IdsAnswer: ...
-    @overload
-    async def ask(self, query: ImportIds, timeout_s: float) -> ImportAnswer: ...
-    @overload
-    async def ask(
-        self, query: ForgetId | ClearAddress | DeleteCheckpoints, timeout_s: float
-    ) -> ChangeAnswer: ...
-    @overload
-    async def ask(self, query: IdsLookup, timeout_s: float) -> LookupAnswer: ...
-    @overload
-    async def ask(self, query: DirectoryQuery, timeout_s: float) -> DirectoryAnswer: ...
-    @overload
-    async def ask(self, query: AddressesQuery, timeout_s: float) -> AddressesAnswer: ...
-    @overload
-    async def ask(self, query: EvictionQuery, timeout_s: float) -> EvictionAnswer: ...
-    @overload
-    async def ask(self, query: CheckpointsQuery, timeout_s: float) -> CheckpointsAnswer: ...
-    @overload
-    async def ask(self, query: DecideDeadLetters, timeout_s: float) -> RedriveAnswer: ...
-    @overload
-    async def ask(self, query: PublishersQuery, timeout_s: float) -> PublishersAnswer: ...
-    async def ask(self, query: Query, timeout_s: float) -> Answer:
+    async def ask(self, query: QueryFor[A], timeout_s: float) -> A:
         """Return the answer; `Unavailable` if the inbox is full, or there is no answer in time."""
+        return cast("A", await self.ask_any(cast("Query", query), timeout_s))
+
+    async def ask_any(self, query: Query, timeout_s: float) -> Answer:
+        """Return the answer to a query of any type, as `ask` does."""
         try:
             return await asyncio.wait_for(self._answered(query, timeout_s), timeout_s)
         except TimeoutError:

@@ -7,36 +7,6 @@ from typing import NamedTuple
 from service.queries.addresses import first_after
 
 
-class PublisherQuery(NamedTuple):
-    """Asks for the last sequence number of a publisher on each address."""
-
-    publisher: str
-
-
-class PublishersQuery(NamedTuple):
-    """Asks for up to `limit` names of publishers in order, after a name."""
-
-    after: str
-    limit: int
-
-
-class SetSequence(NamedTuple):
-    """Sets the last sequence number of a publisher on an address.
-
-    The partition may be omitted if only one is possible.
-    """
-
-    publisher: str
-    address: str
-    number: int
-    stream: int | None = None
-    topic: str | None = None
-    partition: int | None = None
-    missing: tuple[int, ...] = ()
-    """Lower numbers that were never accepted; only for the strategy `audit`."""
-    dry_run: bool = False
-
-
 class PublisherProgress(NamedTuple):
     """The last sequence number of a publisher on one address, and the partition it writes to."""
 
@@ -72,17 +42,52 @@ def positions_in_order(positions: Iterable[PublisherProgress]) -> tuple[Publishe
     return tuple(by_key[key] for key in sorted(by_key))
 
 
-def merged_publisher(_query: object, answers: Sequence[PublisherAnswer]) -> PublisherAnswer:
-    """Merge the numbers, and return the latest session."""
+def joined(answers: Sequence[PublisherAnswer]) -> PublisherAnswer:
+    """Return the numbers of all answers, and the latest session."""
     # A worker that has read less of the metadata topic knows an earlier session, or none.
     latest = max(answers, key=lambda answer: answer.epoch or 0)
     positions = chain.from_iterable(answer.positions for answer in answers)
     return latest._replace(positions=positions_in_order(positions))
 
 
-def merged_publishers(
-    query: PublishersQuery, answers: Sequence[PublishersAnswer]
-) -> PublishersAnswer:
-    """Return the first names of all answers."""
-    names = chain.from_iterable(answer.publishers for answer in answers)
-    return PublishersAnswer(tuple(first_after(names, query.after, query.limit)))
+class PublisherQuery(NamedTuple):
+    """Asks for the last sequence number of a publisher on each address."""
+
+    publisher: str
+
+    def merge(self, answers: Sequence[PublisherAnswer]) -> PublisherAnswer:
+        """Merge the numbers, and return the latest session."""
+        return joined(answers)
+
+
+class PublishersQuery(NamedTuple):
+    """Asks for up to `limit` names of publishers in order, after a name."""
+
+    after: str
+    limit: int
+
+    def merge(self, answers: Sequence[PublishersAnswer]) -> PublishersAnswer:
+        """Return the first names of all answers."""
+        names = chain.from_iterable(answer.publishers for answer in answers)
+        return PublishersAnswer(tuple(first_after(names, self.after, self.limit)))
+
+
+class SetSequence(NamedTuple):
+    """Sets the last sequence number of a publisher on an address.
+
+    The partition may be omitted if only one is possible.
+    """
+
+    publisher: str
+    address: str
+    number: int
+    stream: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+    missing: tuple[int, ...] = ()
+    """Lower numbers that were never accepted; only for the strategy `audit`."""
+    dry_run: bool = False
+
+    def merge(self, answers: Sequence[PublisherAnswer]) -> PublisherAnswer:
+        """Merge the numbers, and return the latest session."""
+        return joined(answers)

@@ -4,37 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from service.dedup.dead_letter import Mode, RedrivenRecord
-
-
-class DecideDeadLetters(NamedTuple):
-    """Makes the owner of a deciding partition decide dead letters again, in their order.
-
-    They come from one partition of a dead-letter topic. Each is decided once, however often this is
-    repeated.
-    """
-
-    redrive: str
-    mode: Mode
-    topic: str
-    """Of the deciding partition."""
-    partition: int
-    letters_topic: str
-    letters_partition: int
-    letters: tuple[RedrivenRecord, ...]
-    given_up: bool = False
-    """They cannot be written: skip them, and count them as failed."""
-
-
-class CheckpointsQuery(NamedTuple):
-    """Asks for the checkpoints of a redrive on each deciding partition."""
-
-    redrive: str
-
-
-class DeleteCheckpoints(NamedTuple):
-    """Deletes the checkpoints of an ended redrive on every deciding partition."""
-
-    redrive: str
+from service.queries.ids import ChangeAnswer, ids_total
 
 
 class PartitionCheckpoint(NamedTuple):
@@ -72,16 +42,47 @@ class RedriveAnswer(NamedTuple):
     complete: bool = False
 
 
-def merged_redrive(_query: DecideDeadLetters, answers: Sequence[RedriveAnswer]) -> RedriveAnswer:
-    """Return the answer of the owner."""
-    # While a partition moves, two workers may answer; the one that has decided more owns it now.
-    return max(answers, key=lambda answer: answer.mark.done)
+class DecideDeadLetters(NamedTuple):
+    """Makes the owner of a deciding partition decide dead letters again, in their order.
+
+    They come from one partition of a dead-letter topic. Each is decided once, however often this is
+    repeated.
+    """
+
+    redrive: str
+    mode: Mode
+    topic: str
+    """Of the deciding partition."""
+    partition: int
+    letters_topic: str
+    letters_partition: int
+    letters: tuple[RedrivenRecord, ...]
+    given_up: bool = False
+    """They cannot be written: skip them, and count them as failed."""
+
+    def merge(self, answers: Sequence[RedriveAnswer]) -> RedriveAnswer:
+        """Return the answer of the owner."""
+        # While a partition moves, two may answer; the one that has decided more owns it now.
+        return max(answers, key=lambda answer: answer.mark.done)
 
 
-def merged_marks(
-    _query: CheckpointsQuery, answers: Sequence[CheckpointsAnswer]
-) -> CheckpointsAnswer:
-    """Return the furthest checkpoint of each pair of partitions."""
-    marks = sorted(mark for answer in answers for mark in answer.marks)
-    furthest = {mark[:4]: mark for mark in marks}  # the last of each key has the highest offset
-    return CheckpointsAnswer(tuple(furthest.values()))
+class CheckpointsQuery(NamedTuple):
+    """Asks for the checkpoints of a redrive on each deciding partition."""
+
+    redrive: str
+
+    def merge(self, answers: Sequence[CheckpointsAnswer]) -> CheckpointsAnswer:
+        """Return the furthest checkpoint of each pair of partitions."""
+        marks = sorted(mark for answer in answers for mark in answer.marks)
+        furthest = {mark[:4]: mark for mark in marks}  # the last of each key has the highest offset
+        return CheckpointsAnswer(tuple(furthest.values()))
+
+
+class DeleteCheckpoints(NamedTuple):
+    """Deletes the checkpoints of an ended redrive on every deciding partition."""
+
+    redrive: str
+
+    def merge(self, answers: Sequence[ChangeAnswer]) -> ChangeAnswer:
+        """Sum the number of deleted checkpoints."""
+        return ids_total(answers)

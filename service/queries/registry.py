@@ -1,12 +1,14 @@
-"""Query registry: every query with its answer, whether it makes a change, and how answers merge.
+"""Query registry: all queries and answers, and which of them make a change.
 
-The merged answer of several loops equals that of one loop with all partitions: it has the same
+A query is a class with a `merge`, which also says what type its answers have; it is listed here for
+the protocols between processes and instances, and `processor.handlers` has a handler for it. The
+merged answer of several loops equals that of one loop with all partitions: it has the same
 order, by partition, and within a partition as its owner answers. A partition that moves between two
 answers may be in both, and counts once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar, cast
 
 from service.queries import addresses, ids, publishers, redrives, settings
 
@@ -45,6 +47,17 @@ Answer = (
     | redrives.RedriveAnswer
 )
 
+A = TypeVar("A")
+
+
+class QueryFor(Protocol[A]):
+    """A query with answers of this type."""
+
+    def merge(self, answers: Sequence[A]) -> A:
+        """Return the answer of several loops; its `complete` is set by the caller."""
+        ...
+
+
 OF_ONE: Final = (ids.ImportIds, redrives.DecideDeadLetters, publishers.SetSequence)
 """Changes that only one owner makes; all others refuse them."""
 OF_ALL: Final = (ids.ForgetId, ids.ClearAddress, redrives.DeleteCheckpoints)
@@ -53,25 +66,5 @@ OF_ALL: Final = (ids.ForgetId, ids.ClearAddress, redrives.DeleteCheckpoints)
 
 def merged(query: Query, answers: Sequence[Answer], *, complete: bool) -> Answer:
     """Merge one or more answers; `complete`: they come from the owners of every partition."""
-    found: Answer = _MERGES[type(query)](query, answers)
-    return found._replace(complete=complete)
-
-
-_MERGES: Final[Mapping[type[Query], Callable[[Any, Any], Answer]]] = {
-    addresses.AddressQuery: addresses.merged_address,
-    addresses.DirectoryQuery: addresses.merged_directory,
-    addresses.AddressesQuery: addresses.merged_addresses,
-    ids.IdQuery: ids.merged_id,
-    ids.IdsLookup: ids.merged_lookup,
-    ids.IdsQuery: ids.merged_ids,
-    ids.ImportIds: ids.merged_import,
-    ids.ForgetId: ids.merged_change,
-    ids.ClearAddress: ids.merged_change,
-    publishers.PublisherQuery: publishers.merged_publisher,
-    publishers.PublishersQuery: publishers.merged_publishers,
-    publishers.SetSequence: publishers.merged_publisher,
-    settings.EvictionQuery: settings.merged_forgotten,
-    redrives.DecideDeadLetters: redrives.merged_redrive,
-    redrives.CheckpointsQuery: redrives.merged_marks,
-    redrives.DeleteCheckpoints: ids.merged_change,
-}
+    answer = cast("QueryFor[Answer]", query).merge(answers)
+    return answer._replace(complete=complete)

@@ -15,12 +15,6 @@ class EffectiveSetting(NamedTuple):
     pattern: str
 
 
-class EvictionQuery(NamedTuple):
-    """Asks what would be forgotten if these address settings replaced the effective ones."""
-
-    patterns: Mapping[str, Mapping[str, Setting]]
-
-
 class CacheEviction(NamedTuple):
     """The effect of other settings on one cache on one deciding partition."""
 
@@ -60,11 +54,16 @@ def caches_in_order(caches: Iterable[CacheEviction]) -> tuple[CacheEviction, ...
     return tuple(by_key[key] for key in nsmallest(CACHES_LISTED_MAX, by_key))
 
 
-def merged_forgotten(_query: EvictionQuery, answers: Sequence[EvictionAnswer]) -> EvictionAnswer:
-    """Return the first caches of all answers, and the sums."""
-    return EvictionAnswer(
-        caches_in_order(chain.from_iterable(answer.caches for answer in answers)),
-        caches_total=sum(answer.caches_total for answer in answers),
-        needs_force=sum(answer.needs_force for answer in answers),
-        ids_forgotten=sum(answer.ids_forgotten for answer in answers),
-    )
+class EvictionQuery(NamedTuple):
+    """Asks what would be forgotten if these address settings replaced the effective ones."""
+
+    patterns: Mapping[str, Mapping[str, Setting]]
+
+    def merge(self, answers: Sequence[EvictionAnswer]) -> EvictionAnswer:
+        """Return the first caches of all answers, and the sums."""
+        return EvictionAnswer(
+            caches_in_order(chain.from_iterable(answer.caches for answer in answers)),
+            caches_total=sum(answer.caches_total for answer in answers),
+            needs_force=sum(answer.needs_force for answer in answers),
+            ids_forgotten=sum(answer.ids_forgotten for answer in answers),
+        )

@@ -14,12 +14,7 @@ from service.config.load import Config
 from service.queries.errors import NotPossible, NotRestored, Unavailable
 from service.queries.inbox import QueryService
 from service.queries.publisher_numbers import check_change, deciding_inputs, written_partition
-from service.queries.publishers import (
-    PublisherAnswer,
-    PublisherQuery,
-    SetSequence,
-    merged_publisher,
-)
+from service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
 from service.queries.registry import OF_ONE, Answer, Query, merged
 from service.queries.status import ServiceStatus
 from service.supervisor.worker_handle import WorkerHandle
@@ -75,7 +70,7 @@ class WorkerRouter(QueryService):
         after = await self._asked(query, deadline_s)
         assert isinstance(changed, PublisherAnswer)  # from the owner of the partition
         assert isinstance(after, PublisherAnswer)  # the answer type of the query
-        return merged_publisher(query, [after, changed]) if change.dry_run else after
+        return query.merge([after, changed]) if change.dry_run else after
 
 
 def gravest(refusals: Sequence[BaseException]) -> BaseException:

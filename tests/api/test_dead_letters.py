@@ -99,7 +99,7 @@ def test_a_long_id_is_found_though_its_letter_has_the_beginning_alone(view: Serv
 @pytest.mark.parametrize("source", ["orders", "orders-3", "orders-x@1", "a b-0@1", "-1@2", ""])
 def test_a_position_that_is_none_is_refused(client: TestClient, source: str) -> None:
     refusal = client.get("/v1/dead-letters", params={"source": source})
-    assert refusal.status_code == 409
+    assert refusal.status_code == 422
     assert "topic-partition@offset" in refusal.json()["detail"]
 
 

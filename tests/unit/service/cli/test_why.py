@@ -25,7 +25,7 @@ def test_a_record_that_cannot_exist_is_not_said_to_be_accepted(
 ) -> None:
     absent = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
     partitions = Reply(200, {"partitions": [OWNED], "complete": complete})
-    letters = Reply(200, {"dead_letters": [], "next_page_token": None})
+    letters = Reply(200, {"dead_letters": [], "scanned": 0, "next_page_token": None})
     with scripted(absent, partitions, letters) as script:
         ran = shell("why", place, "--url", script.url)
     assert (ran.code, sentence in ran.err) == (3, True), ran.err
