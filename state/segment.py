@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 from state.keys import SEGMENTS, UnknownFormatError, prefix, reader_of, unknown
 from state.model import Edit, Origin, PartitionId
 
-ID_BYTES_MAX: Final = 64
+STORED_ID_BYTES_MAX: Final = 64
 """Longer ids are remembered by their SHA-256."""
-FORGOTTEN: Final = bytes(ID_BYTES_MAX + 2)
+FORGOTTEN: Final = bytes(STORED_ID_BYTES_MAX + 2)
 """Replaces a forgotten id; longer than any stored id."""
 SEGMENT_IDS_MAX: Final = 512
 """Ids are 65 bytes at most, with a publisher 99, so a segment stays below 64 KiB."""
@@ -333,6 +333,6 @@ def remembered(identifier: bytes) -> bytes:
 
     The prefix before the SHA-256 makes the result longer than any id that is stored unchanged.
     """
-    if len(identifier) <= ID_BYTES_MAX or isinstance(identifier, Digest):
+    if len(identifier) <= STORED_ID_BYTES_MAX or isinstance(identifier, Digest):
         return identifier
-    return identifier[: ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()
+    return identifier[: STORED_ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()

@@ -18,7 +18,7 @@ from service.queries.ids import (
     LookupAnswer,
     RememberedId,
 )
-from state.segment import ID_BYTES_MAX as KEPT_BYTES_MAX
+from state.segment import STORED_ID_BYTES_MAX
 
 PARTITION_MAX: Final = 2**31 - 1
 
@@ -50,7 +50,7 @@ class Remembered(Document):
             offset=offset_of(seen.offset),
             time=time_of(seen.time_ms),
             slots_to_eviction=seen.slots_to_eviction,
-            hashed=len(remembered.identifier) > KEPT_BYTES_MAX,
+            hashed=len(remembered.identifier) > STORED_ID_BYTES_MAX,
         )
 
 
@@ -128,8 +128,8 @@ class ImportedId(Document):
 
     @model_validator(mode="after")
     def _digest_has_its_length(self) -> Self:
-        if self.hashed and len(self.id) != KEPT_BYTES_MAX + 1:
-            raise ValueError(f"a hashed id has {KEPT_BYTES_MAX + 1} bytes")
+        if self.hashed and len(self.id) != STORED_ID_BYTES_MAX + 1:
+            raise ValueError(f"a hashed id has {STORED_ID_BYTES_MAX + 1} bytes")
         return self
 
     def known(self, topic: str | None = None, partition: int | None = None) -> KnownId:

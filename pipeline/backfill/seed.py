@@ -27,7 +27,7 @@ from service.import_ids.source import IdLine
 from service.import_ids.uploader import Uploader, payload_of
 from state import pending_group
 from state.model import Origin, PartitionId
-from state.segment import ID_BYTES_MAX
+from state.segment import STORED_ID_BYTES_MAX
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -108,7 +108,7 @@ class SeedReader:
             "partition": origin.partition,
             "offset": origin.offset,
             "time": (_EPOCH + timedelta(milliseconds=origin.time_ms)).isoformat(),
-            "hashed": len(identifier) > ID_BYTES_MAX,
+            "hashed": len(identifier) > STORED_ID_BYTES_MAX,
         }
         return IdLine(cache, dict(row))
 

@@ -1,4 +1,4 @@
-"""Checks: what the contract requires of a record, one method each; `evaluator.py` has their order.
+"""Checks: what a record has to satisfy, one method each; `evaluator.py` has their order.
 
 A check that fails raises RejectedError, and the record is dead-lettered with that reason.
 """

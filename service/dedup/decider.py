@@ -1,6 +1,6 @@
 """Decider: turns a batch and the committed state into a plan, and changes nothing else.
 
-The checks run in the contract's order: headers, address, claim, expiry, duplicate, target, size.
+The checks run in this order: headers, address, claim, expiry, duplicate, target, size.
 An exception that no check foresaw is blamed on the record, unless the store, the broker or the
 machine raised it.
 Invariants: every record of the batch has exactly one fate in the plan; only accepted ids are

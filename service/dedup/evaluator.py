@@ -1,7 +1,7 @@
 """Evaluator: decides the records of one input partition, by a fast path and a full path.
 
 The fast path takes records that claim an id and nothing else; the full path runs every check in the
-contract's order. Invariant: the fast path is an optimisation only; without it every record has the
+documented order. Invariant: the fast path is an optimisation only; without it every record has the
 same fate.
 """
 

@@ -1,6 +1,6 @@
-"""Audit strategy: which of a producer's newest numbers were seen, as ActiveMQ's message audit does.
+"""Audit strategy: which newest numbers of a publisher were seen, as in ActiveMQ's message audit.
 
-There is a bit for each number of (highest - depth, highest]; the window slides by one. Producers
+There is a bit for each number of (highest - depth, highest]; the window slides by one. Publishers
 that were idle longest are evicted. The floor, below which nothing is held, never goes back, so when
 the depth is raised a window grows only from what it held. Where ActiveMQ leaks or loses, this does
 not: depth n holds n numbers (ActiveMQ's bins keep 1 to n + 64), a number below the window is a
@@ -21,7 +21,7 @@ _ENDS: Final = struct.Struct("<QQ")
 
 
 class AuditWindow(NamedTuple):
-    """The window of one producer; bit i is set if the number `highest - i` was accepted."""
+    """The window of one publisher; bit i is set if the number `highest - i` was accepted."""
 
     highest: int
     floor: int
@@ -90,7 +90,7 @@ class AuditRule:
         return AuditWindow(number, max(0, number - depth + 1), bits)
 
     def missing(self, entry: AuditWindow, settings: StrategySettings) -> list[int]:
-        """Return the numbers of its window that a producer has skipped."""
+        """Return the numbers of its window that a publisher has skipped."""
         lowest = max(1, entry.highest - settings.audit_depth + 1)
         if settings.below_window == "duplicate":
             lowest = max(lowest, entry.floor)

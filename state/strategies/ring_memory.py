@@ -15,7 +15,7 @@ from state.keys import SEGMENTS
 from state.model import Claim, Edit, Origin, PackedPositions
 from state.segment import (
     FORGOTTEN,
-    ID_BYTES_MAX,
+    STORED_ID_BYTES_MAX,
     Segment,
     SegmentEntry,
     SegmentSummary,
@@ -133,7 +133,7 @@ class InMemoryRing:
 
         def admit(identifier: bytes, packed_position: int, time_ms: int) -> int | None:
             nonlocal following
-            if len(identifier) > ID_BYTES_MAX:
+            if len(identifier) > STORED_ID_BYTES_MAX:
                 identifier = remembered(identifier)
             number = number_of(identifier, following)
             if number != following:
@@ -399,7 +399,7 @@ class IndexedRing:
 
         def admit(identifier: bytes, packed_position: int, time_ms: int) -> int | None:
             nonlocal following
-            if len(identifier) > ID_BYTES_MAX:
+            if len(identifier) > STORED_ID_BYTES_MAX:
                 identifier = remembered(identifier)
             number = drafted.get(identifier)
             if number is None and may_hold(identifier):

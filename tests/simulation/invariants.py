@@ -11,7 +11,7 @@ from service.kafka.topics import BY_ADDRESS, by_address, changelog
 from state.keys import SEGMENTS, address_of, prefix
 from state.model import PartitionId
 from state.offset_metadata import decode as decode_metadata
-from state.segment import FORGOTTEN, ID_BYTES_MAX, decode
+from state.segment import FORGOTTEN, STORED_ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Headers, Partition, Record, committed_records
 from tests.simulation.disk import Disk
@@ -278,7 +278,7 @@ def _check_rings(world: "World", model: Model) -> None:
 
 def _kept(identifier: bytes) -> bytes:
     """Return an id as it is remembered: long ones by their digest."""
-    if len(identifier) <= ID_BYTES_MAX or identifier == FORGOTTEN:
+    if len(identifier) <= STORED_ID_BYTES_MAX or identifier == FORGOTTEN:
         return identifier
     return identifier[:33] + hashlib.sha256(identifier).digest()
 

@@ -24,9 +24,7 @@ from service.queries.ids import IdCursor, IdsQuery
 from service.queries.registry import Answer, Query
 
 # Whoever divides has looked first: nothing here is no number, which would not equal itself.
-st.register_type_strategy(
-    Mapping, lambda kind: st.dictionaries(*map(st.from_type, get_args(kind)))
-)
+st.register_type_strategy(Mapping, lambda kind: st.dictionaries(*map(st.from_type, get_args(kind))))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
 from state.model import Edit, Origin, PackedPositions
-from state.segment import ID_BYTES_MAX, SEGMENT_IDS_MAX, Segment, key, put
+from state.segment import SEGMENT_IDS_MAX, STORED_ID_BYTES_MAX, Segment, key, put
 from state.store import Identity, StorePosition
 from state.strategies.base import Occupancy
 from state.strategies.ring_admin import bounds, clear, entries, entries_upwards, extent, forget_all
@@ -44,7 +44,7 @@ RUN: Final = Segment(0, 0, 9, (SOURCE,), (b"x", b"y"), (0, 0), (7, 8), (70, 80))
 # Few letters, so that ids meet again; prefixes of each other, the empty one, and long ones.
 IDS = st.one_of(
     st.text("ab", max_size=2).map(str.encode),
-    st.integers(0, 9).map(lambda number: b"x" * ID_BYTES_MAX + b"%d" % number),
+    st.integers(0, 9).map(lambda number: b"x" * STORED_ID_BYTES_MAX + b"%d" % number),
     st.binary(max_size=2),
 )
 STEPS = st.builds(
@@ -128,12 +128,12 @@ def test_an_id_that_was_accepted_twice_is_forgotten_once() -> None:
 
 def test_ids_longer_than_the_ring_keeps_are_told_apart() -> None:
     ring = OurRing(10)
-    same = b"x" * ID_BYTES_MAX
+    same = b"x" * STORED_ID_BYTES_MAX
     assert ring.decide([same, same + b"1", same + b"2", same + b"1"]) == b"\0\0\0\1"
 
 
 def test_an_id_is_not_mistaken_for_a_long_one_with_that_digest() -> None:
-    long = b"x" * (ID_BYTES_MAX + 1)
+    long = b"x" * (STORED_ID_BYTES_MAX + 1)
     assert OurRing(10).decide([long, hashlib.sha256(long).digest()]) == b"\0\0"
 
 

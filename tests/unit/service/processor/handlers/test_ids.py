@@ -27,7 +27,7 @@ from service.queries.ids import (
 )
 from service.queries.registry import Query
 from state import cache as cache_module
-from state.segment import ID_BYTES_MAX
+from state.segment import STORED_ID_BYTES_MAX
 from tests.simulation.disk import Disk
 from tests.support.helpers import answer, answered
 from tests.support.living import Living, turn_until_running, turns
@@ -219,7 +219,7 @@ def export(loop: Loop, limit: int = 100) -> list[RememberedId]:
 
 def as_known(each: RememberedId) -> KnownId:
     seen = each.sighting
-    hashed = len(each.identifier) > ID_BYTES_MAX
+    hashed = len(each.identifier) > STORED_ID_BYTES_MAX
     return KnownId(each.identifier, seen.offset, seen.time_ms, seen.topic, seen.partition, hashed)
 
 
