@@ -1,9 +1,9 @@
-"""In-memory store: a dict, for state that need not outlive the process, and for tests."""
+"""In-memory store: a dict, for state that need not outlive the process."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
-from state.model import Edit, PartitionId
+from state.model import Edit
 from state.store import StorePosition, StoreStats
 
 
@@ -63,18 +63,3 @@ class MemoryStore:
 
     def close(self) -> None:
         """Do nothing: a dict holds no files or locks."""
-
-
-class MemoryStores:
-    """Stores by partition; a store keeps its content when it is opened again."""
-
-    def __init__(self) -> None:
-        self._stores: dict[PartitionId, MemoryStore] = {}
-
-    def open(self, source: PartitionId) -> MemoryStore:
-        """Return the store of a partition."""
-        return self._stores.setdefault(source, MemoryStore())
-
-    def wipe(self, source: PartitionId) -> None:
-        """Discard the store of a partition."""
-        self._stores.pop(source, None)

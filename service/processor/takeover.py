@@ -40,9 +40,6 @@ from state.store import (
     Stores,
 )
 
-STORE_AGE_MS_MAX: Final = TOMBSTONES_KEPT_MS // 2
-"""Maximum age of a store with the default `delete.retention.ms`."""
-
 
 def store_fault(position: StorePosition | None, facts: TakeoverFacts, now_ms: int) -> str | None:
     """Return why a store has to be wiped; None if replaying the changelog tail is enough."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.memory_store import MemoryStores
+from state.memory_store import MemoryStore
 from state.model import Edit, PartitionId
 from state.rocksdb_store import RocksStores
 from state.store import (
@@ -43,6 +43,19 @@ BEYOND = [Edit(b"ra", b""), Edit(b"rc", b""), Edit(b"rb\xff", None), Edit(b"neve
 
 def position(number: int, identity: Identity = IDENTITY) -> StorePosition:
     return StorePosition(identity, number, number * 2, 1_700_000_000_000 + number)
+
+
+class MemoryStores:
+    """Stores by partition; one that is opened again has what it had."""
+
+    def __init__(self) -> None:
+        self._stores: dict[PartitionId, MemoryStore] = {}
+
+    def open(self, source: PartitionId) -> MemoryStore:
+        return self._stores.setdefault(source, MemoryStore())
+
+    def wipe(self, source: PartitionId) -> None:
+        self._stores.pop(source, None)
 
 
 @pytest.fixture(params=["memory", "rocks"])

@@ -15,10 +15,9 @@ from service.errors import ExitCode, ExitError
 from service.kafka.admin import TopicInfo
 from service.processor.assignment import Assignment
 from service.processor.input_topics import InputTopics
-from service.processor.takeover import STORE_AGE_MS_MAX
 from state.cache import Cache
 from state.model import Edit, PartitionId
-from state.offset_metadata import OffsetMetadata, encode
+from state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata, encode
 from state.rocksdb_store import RocksStores
 from state.segment import FORMAT
 from state.store import Identity, StoreCorruptError, StoreLockedError, StorePosition
@@ -33,6 +32,7 @@ from tests.support.rings import ring_of
 from tests.unit.service.processor.test_restore import OneByOne, run_of
 
 SECOND = PartitionId("orders", 1)
+STORE_AGE_MS_MAX = TOMBSTONES_KEPT_MS // 2
 
 
 class Member(NamedTuple):

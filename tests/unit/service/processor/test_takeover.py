@@ -7,7 +7,6 @@ from service.config.tasks import Hop
 from service.dedup.partition import LogRange, TakeoverFacts
 from service.errors import ExitCode, ExitError
 from service.processor.takeover import (
-    STORE_AGE_MS_MAX,
     check_changelog,
     check_identity,
     short_logs,
@@ -15,12 +14,13 @@ from service.processor.takeover import (
     store_fault,
 )
 from state.model import PartitionId
-from state.offset_metadata import OffsetMetadata
+from state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata
 from state.segment import FORMAT
 from state.store import StorePosition
 from tests.support.deciding import IDENTITY, NOW_MS, World
 from tests.support.helpers import ending, rows
 
+STORE_AGE_MS_MAX = TOMBSTONES_KEPT_MS // 2
 OURS = OffsetMetadata(
     19, FORMAT, IDENTITY.input_topic_id, IDENTITY.changelog_topic_id, changelog_start=5
 )
