@@ -36,6 +36,11 @@ def parts(seed: int) -> Sequence[Part]:
         ),
         Part("long tests", (*PYTEST, "-m", "long")),
         Part(
+            "random examples of the cases",
+            (*PYTEST, f"--hypothesis-seed={seed}", "tests/cases"),
+            {"RINGFENCE_EXAMPLES_FACTOR": "20"},
+        ),
+        Part(
             "requests to the API",
             (*PYTEST, "-m", "broker", "tests/broker/test_openapi.py"),
             {"RINGFENCE_API_EXAMPLES": "25"},

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
@@ -15,6 +15,7 @@ from tests.cases.case import Case, Manner, Settings, every_case, every_manner
 from tests.cases.chance import manners
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import ADDRESS, fates
+from tests.support.examples import examples
 from tests.support.living import ROUTE, turns
 
 
@@ -225,7 +226,7 @@ def test_dead_letters_that_are_deduplicated(case: Case, manner: Manner) -> None:
     assert scene.play(case.trace) == fates(case.fates)
 
 
-@settings(max_examples=60)
+@examples(30)
 @given(st.lists(st.sampled_from("abcdef"), min_size=8, max_size=40), st.integers(1, 4), manners)
 def test_case_50_of_each_message_that_is_held_one_copy_comes_to_the_dead_letters(
     trace: list[str], size: int, manner: Manner

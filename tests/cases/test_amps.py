@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import BOOKMARK, NUMBER, PUBLISHER, bookmark
@@ -17,6 +17,7 @@ from tests.cases.chance import manners, restarts
 from tests.cases.scene import Scene
 from tests.cases.trace import fates, rendered
 from tests.fakes.partition import Record
+from tests.support.examples import examples
 from tests.support.living import ROUTE
 
 SEQUENCE: Final = {"strategy": "sequence"}
@@ -166,7 +167,7 @@ numbers = st.one_of(st.integers(0, 12), st.integers(2**63 - 3, 2**63 - 1))
 messages = st.builds(Published, restarts, st.sampled_from("PQR"), numbers)
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(st.lists(messages, min_size=12, max_size=40), manners, st.randoms(use_true_random=False))
 def test_case_58_a_sequence_agrees_with_a_list_of_all_numbers(
     trace: list[Published], manner: Manner, chance: random.Random

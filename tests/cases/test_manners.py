@@ -3,11 +3,12 @@ its disk: anything that may be sent, under any settings, meets the same fates in
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases.case import MANNERS, Settings
 from tests.cases.scene import BY_ADDRESS, Scene
+from tests.support.examples import examples
 
 own = st.sampled_from(["a", "b", "c", "d", "-", "~1", "~2", "P:a", "P:b"])
 numbered = st.builds(
@@ -59,7 +60,7 @@ any_settings = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=120)
+@examples(50)
 @given(traces, any_settings, st.sampled_from(["pass", "stamp", "dead_letter"]))
 def test_no_fate_depends_on_the_manner(trace: list[str], told: Settings, missing_id: str) -> None:
     route = replace(BY_ADDRESS, missing_id=missing_id)  # type: ignore[arg-type]  # one of three

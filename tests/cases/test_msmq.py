@@ -6,13 +6,14 @@ Beside the cases, random traces through the real loop are judged by the slowest 
 import random
 from typing import Final, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases.case import Case, Manner, every_case, every_manner
 from tests.cases.chance import manners, restarts
 from tests.cases.scene import Scene
 from tests.cases.trace import fates, rendered
+from tests.support.examples import examples
 
 PLAIN: Final = {"strategy": "window", "window_ms": 30_000}
 ORDERED: Final = {"strategy": "ordered"}
@@ -160,7 +161,7 @@ def timed(passed: list[Sight]) -> list[Sight]:
     return found
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(
     st.lists(sights, min_size=12, max_size=40).map(timed),
     st.integers(0, 4),
@@ -183,7 +184,7 @@ def test_case_53_and_54_a_window_agrees_with_a_list_of_all_sights(
     assert scene.play(rendered(trace)) == [model.fate(sight) for sight in trace]
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(st.lists(steps, min_size=12, max_size=40), manners, st.randoms(use_true_random=False))
 def test_case_55_to_57_a_stream_agrees_with_the_words_of_the_specification(
     trace: list[Step], manner: Manner, chance: random.Random

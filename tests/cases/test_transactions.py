@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import STREAM
@@ -18,9 +18,10 @@ from tests.cases.chance import manners, restarts
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import fates, headers_of, rendered
 from tests.fakes.partition import Record
-from tests.support.living import LOG, Living, refused, turns
+from tests.support.examples import examples
 
 # Against a model.
+from tests.support.living import LOG, Living, refused, turns
 
 
 class Sent(NamedTuple):
@@ -130,7 +131,7 @@ def interleaved(draw: st.DrawFn) -> list[Sent]:
     return found
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(
     interleaved(),
     st.sampled_from([0, 1, 2, 4, 100]),
