@@ -38,7 +38,10 @@ STAGES: Final = {
         "decider.py:_Decider.seal",
         "segment.py:encode",
     ),
-    "commit": ("transaction.py:TransactionManager", "loop.py:Loop._commit.<locals>.build_offsets"),
+    "commit": (
+        "transaction.py:TransactionManager",
+        "committer.py:Committer.commit.<locals>.build_offsets",
+    ),
     "apply": (
         "transaction.py:apply",
         "cache.py:",
@@ -47,7 +50,7 @@ STAGES: Final = {
         "ring_memory.py:InMemoryRing.absorb",
         "ring_memory.py:InMemoryRing.forget",
     ),
-    REST: ("loop.py:Loop.turn", "worker.py:LoopRunner._turn"),
+    REST: ("committer.py:Committer", "loop.py:Loop.turn", "worker.py:LoopRunner._turn"),
 }
 """Stage → functions as `file:qualified name`, or a prefix of that; the longest match counts.
 

@@ -21,8 +21,9 @@ from service.errors import ExitCode, ExitError
 from service.kafka.admin import ClusterAdmin
 from service.kafka.clients import Clients
 from service.kafka.errors import KafkaFailure, Recovery, fault_of, without_frames
+from service.processor.committer import NotAppliedError
 from service.processor.handlers.dispatch import answer
-from service.processor.loop import Loop, NotAppliedError
+from service.processor.loop import Loop
 from service.processor.reporter import Reporter
 from service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
 from service.processor.transaction import OutcomeUnknownError, TransactionAbortedError
@@ -200,7 +201,7 @@ class LoopRunner:
             result = answer(query, loop)
             return result if isinstance(result, Answer) else (yield from result)
         except TransactionAbortedError as aborted:
-            loop.unchanged(without_frames(aborted).fault)
+            loop.failures.unchanged(without_frames(aborted).fault)
             sentence = f"The broker refused the change ({aborted.fault.cause}); try again."
             raise Unavailable(sentence) from aborted
 
@@ -208,7 +209,7 @@ class LoopRunner:
         """Handle the error of a change as if the turn had raised it."""
         error, self._change_error = self._change_error, None
         if isinstance(error, StoreCorruptError):
-            loop.damaged(error)
+            loop.failures.damaged(error)
         elif error is not None:
             raise error
 

@@ -97,7 +97,7 @@ def test_what_was_read_for_a_change_is_not_decided_for_the_topic_that_came_after
         living.faults.at["commit_transaction"] = iter([abortable(KafkaError.INVALID_RECORD, "no")])
         with pytest.raises(TransactionAbortedError) as refused:
             loop.change(lambda *_: ())
-        loop.unchanged(refused.value.fault)
+        loop.failures.unchanged(refused.value.fault)
     else:
         loop.change(lambda *_: ())
         living.clock.sleep(40)

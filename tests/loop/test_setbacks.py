@@ -1,6 +1,7 @@
 """What the broker refuses, lacks or has lost: waited for, left to a policy, or the end."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, repeat
 
 import pytest
@@ -261,8 +262,10 @@ def test_an_abort_that_neither_a_record_nor_the_group_explains_has_the_topics_de
     code: int, *, is_doubted: bool
 ) -> None:
     loop = Living().running()
-    for aborted in (loop.unchanged, loop.aborted):
-        aborted(fault_of(KafkaError(code)))
+    fault = fault_of(KafkaError(code))
+    unchanged = partial(loop.failures.unchanged, fault)
+    for handle in (unchanged, partial(loop.failures.aborted, fault, loop.committer.plan)):
+        handle()
         assert loop._active_settings.inputs.is_suspect is is_doubted
         turns(loop)
 

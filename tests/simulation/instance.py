@@ -10,7 +10,8 @@ from confluent_kafka import KafkaException
 from service.config.tasks import Task
 from service.errors import ExitCode, ExitError
 from service.kafka.errors import KafkaFailure
-from service.processor.loop import Loop, NotAppliedError
+from service.processor.committer import NotAppliedError
+from service.processor.loop import Loop
 from service.processor.reporter import Reporter
 from service.processor.transaction import OutcomeUnknownError
 from service.queries.inbox import QueryInbox

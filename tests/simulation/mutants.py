@@ -38,12 +38,12 @@ class Mutant(NamedTuple):
 MUTANTS: Final = (
     Mutant(
         "apply before commit",
-        "service/processor/loop.py",
+        "service/processor/committer.py",
         "        self._transaction_manager.commit(plan, outputs, build_offsets, member)\n",
         "        outputs = list(outputs)\n"
         "        for each in plan.sealed:\n"
         "            parts = each.partition.source, each.address, each.memory, each.content\n"
-        "            self.cache.apply(*parts)\n"
+        "            self._cache.apply(*parts)\n"
         "        self._transaction_manager.commit(plan, outputs, build_offsets, member)\n",
     ),
     Mutant(
@@ -142,9 +142,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a rebalance amid a transaction is ignored",
-        "service/processor/loop.py",
+        "service/processor/committer.py",
         "            batch = self._poller.poll_more(plan, self._poison_records.records_max)\n"
-        "            if self.assignment.rebalances != rebalances:\n",
+        "            if self._assignment.rebalances != rebalances:\n",
         "            batch = self._poller.poll_more(plan, self._poison_records.records_max)\n"
         "            if False:\n",
         left_out="`build_offsets` refuses partitions that are gone, the broker the generation",
@@ -195,9 +195,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "only the damaged partition is taken over again",
-        "service/processor/loop.py",
+        "service/processor/committer.py",
         "            for source in plan.next_offsets:\n"
-        "                self.assignment.retake(source, wipe=False)\n"
+        "                self._assignment.retake(source, wipe=False)\n"
         "            raise\n",
         "            raise\n",
     ),
@@ -216,7 +216,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a rewind keeps what was read",
-        "service/processor/loop.py",
+        "service/processor/failures.py",
         "            self._poller.discard()\n",
         "",
     ),
@@ -291,9 +291,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a transaction takes in more whatever its age",
-        "service/processor/loop.py",
-        "            if self.cache.is_full or self._decided_for_s > self._load_s_max / 2:\n",
-        "            if self.cache.is_full:\n",
+        "service/processor/committer.py",
+        "            if self._cache.is_full or self._decided_for_s > self._load_s_max / 2:\n",
+        "            if self._cache.is_full:\n",
         left_out="a second guard: a piece that has to load something then is not decided",
     ),
     Mutant(
@@ -322,7 +322,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a change that was committed and not applied is forgotten",
-        "service/processor/loop.py",
+        "service/processor/committer.py",
         "            raise NotAppliedError(repr(error)) from error\n",
         "            raise\n",
     ),

@@ -65,7 +65,7 @@ def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
         if not aborted.fault.of_record:
             raise
         without_frames(aborted)
-        loop.rewind()
+        loop.failures.rewind()
         return RedriveAnswer("refused", decided, aborted.fault.cause)
     except TargetMissingError as missing:
         raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing

@@ -16,7 +16,12 @@ from state import rocksdb_store as rocks
 from state import segment as run
 from state.strategies import ring
 
-LOOP = ["loop.py:Loop._commit", "loop.py:Loop.turn", "worker.py:LoopRunner._turn", "run.py:serve"]
+LOOP = [
+    "committer.py:Committer.commit",
+    "loop.py:Loop.turn",
+    "worker.py:LoopRunner._turn",
+    "run.py:serve",
+]
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def test_a_change_that_the_broker_refuses_is_put_down_to_no_record() -> None:
     with pytest.raises(TransactionAbortedError) as aborted:
         answer(SetSequence("P", "orders", 9), loop)
     assert aborted.value.fault.of_record
-    loop.aborted(aborted.value.fault)
+    loop.failures.aborted(aborted.value.fault, loop.committer.plan)
     assert asked(PublisherQuery("P"), loop).positions == ()
     living.cluster.create_topic("g.acks", cleanup_policy="compact")
     send(living, 1)

@@ -311,7 +311,7 @@ def test_a_route_that_goes_and_comes_before_the_group_speaks_is_read() -> None:
     for overlay in (SettingsOverlay(), SettingsOverlay(routes={"more": MORE})):
         put(living, overlay)
         with contextlib.suppress(TransactionAbortedError):  # the group is on its way
-            loop._follow_settings()
+            loop._upkeep.follow_settings()
     send_more(living, "x")
     turns(loop, 30)
     assert living.values("orders.unique") == ["x"]

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError
 
 from service.dedup.plan import Plan
 from service.errors import ExitCode, ExitError
-from service.processor.loop import Loop, NotAppliedError
+from service.processor.committer import NotAppliedError
+from service.processor.loop import Loop
 from service.queries.addresses import AddressQuery
 from service.queries.errors import Busy, Unavailable
 from service.queries.ids import ForgetId, IdAnswer, IdQuery

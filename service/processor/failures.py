@@ -1,0 +1,139 @@
+"""Failure handling: what the loop does about aborts, errors of the broker, and damaged stores.
+
+Whatever fails, the records that were consumed and not committed are read again.
+"""
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from service.dedup.output import PoisonRecords, TargetMissingError
+from service.dedup.plan import Plan
+from service.kafka.admin import SILENT
+from service.kafka.errors import (
+    CROWDED,
+    DOUBTED,
+    OUTDATED,
+    REBALANCED,
+    REFUSALS,
+    KafkaFailure,
+    Recovery,
+    fault_of,
+)
+from service.processor.assignment import Assignment
+from service.processor.dynamic_settings import ActiveSettings
+from service.processor.poll import Poller
+from service.processor.reporter import Reporter
+from service.processor.retry import RetryPolicy
+from service.processor.transaction import EXPIRED, SLOW, OutcomeUnknownError
+from state.cache import Cache
+from state.model import PartitionId
+from state.store import StoreCorruptError
+
+_GONE: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - its name
+        KafkaError._TRANSPORT,  # noqa: SLF001 - its name
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Errors after which the inputs are refreshed: the broker or a topic may be gone."""
+
+
+class FailureHandler:
+    """Handles the failures of one life of the loop; the retry policy decides how long to wait."""
+
+    def __init__(
+        self,
+        active_settings: ActiveSettings,
+        assignment: Assignment,
+        poller: Poller,
+        poison_records: PoisonRecords,
+        cache: Cache,
+        reporter: Reporter,
+        retry_policy: RetryPolicy,
+    ) -> None:
+        self._active_settings = active_settings
+        self._assignment = assignment
+        self._poller = poller
+        self._poison_records = poison_records
+        self._cache = cache
+        self._reporter, self._retry_policy = reporter, retry_policy
+
+    def aborted(self, fault: KafkaFailure, plan: Plan) -> None:
+        """Handle an abort: read the batch again, in halves if one of its records is to blame."""
+        self._reporter.aborted(fault)
+        self.rewind()
+        if fault in {REBALANCED, OUTDATED}:
+            return
+        if fault in {SLOW, CROWDED}:
+            if plan.tally.records_read:
+                self._poller.narrow(plan.tally.records_read)
+            return
+        if fault == EXPIRED:
+            self._poison_records.halve(plan)
+        self._doubt_topics(fault)
+        if fault == DOUBTED:
+            return
+        if self._retry_policy.is_passing(fault, self._assignment.rebalances):
+            return
+        if not (fault.of_record and self._poison_records.narrow(plan, fault)):
+            sentence = f"the broker, which answered {fault.cause}; see its log"
+            self._retry_policy.back_off(fault.waits_for or sentence, until_commit=True)
+
+    def unchanged(self, fault: KafkaFailure) -> None:
+        """Handle the abort of an administrator's change without waiting: its client retries."""
+        self._reporter.aborted(fault)
+        self.rewind()
+        self._doubt_topics(fault)
+
+    def _doubt_topics(self, fault: KafkaFailure) -> None:
+        """Refresh the topics if the broker caused the abort."""
+        if not (fault.of_record or fault.of_group):
+            self._active_settings.inputs.suspect()
+            self._active_settings.doubt_targets()
+
+    def damaged(self, error: StoreCorruptError) -> None:
+        """Handle a damaged store: wipe it and take its partition over again."""
+        self._reporter.damaged(str(error))
+        self._assignment.retake(error.source, wipe=True)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Read again what was consumed and not committed; else the next commit would skip it."""
+        self._cache.begin()  # the transaction is over, and with it its limits on loading
+        try:
+            self._poller.discard()
+            self._assignment.rewind()
+        except KafkaException as error:
+            raise OutcomeUnknownError(fault_of(error.args[0])) from error
+
+    def on_client_error(self, error: KafkaError, source: PartitionId | None) -> None:
+        """Handle an error that the consumer returned among the messages."""
+        self._reporter.client_error(error.name(), error.str())
+        fault = fault_of(error)
+        if fault.remedy is Recovery.REBUILD:
+            raise OutcomeUnknownError(fault)
+        if error.code() in _GONE:
+            self._active_settings.inputs.suspect()
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and source:  # noqa: SLF001 - its name
+            self._assignment.retake(source, wipe=False)
+        elif error.code() in REFUSALS:
+            raise KafkaException(error)
+
+    def refused(self, error: KafkaError) -> None:
+        """Handle an error or a missing response of the broker outside a transaction."""
+        self.rewind()
+        fault = fault_of(error)
+        is_cut_off = self._retry_policy.is_cut_off(finds_broker=error.code() not in SILENT)
+        if fault.remedy is Recovery.REBUILD or is_cut_off:
+            raise OutcomeUnknownError(fault)
+        sentence = f"the broker, which answered {fault.cause}; see its log and the user's ACLs"
+        self._retry_policy.back_off(sentence)
+
+    def target_missing(self, missing: TargetMissingError) -> None:
+        """Handle a missing output topic: refresh the targets, and wait for it."""
+        self.rewind()
+        self._active_settings.doubt_targets()
+        sentence = f"topic {missing.topic}: it does not exist; create it"
+        self._retry_policy.back_off(sentence, until_commit=True)

@@ -1,0 +1,142 @@
+"""Upkeep: what a turn of the loop does before it reads records.
+
+It refreshes topics and settings, ensures the producer and advances takeovers. It commits what needs
+no record: cleared state, applied settings, offsets that are due, and groups that timed out.
+"""
+
+from collections.abc import Callable
+
+from service.clock import Clock
+from service.dedup.decider import give_up
+from service.dedup.partition import OwnedPartition
+from service.dedup.plan import Plan
+from service.processor.assignment import Assignment
+from service.processor.committer import Committer
+from service.processor.dynamic_settings import ActiveSettings
+from service.processor.input_topics import RepartitionPurger
+from service.processor.poll import Poller
+from service.processor.reporter import Reporter
+from service.processor.takeover import check_written
+from service.processor.transaction import TransactionManager, clear_plans
+
+
+class Upkeep:
+    """Keeps topics, settings, partitions and groups of one life of the loop up to date."""
+
+    def __init__(
+        self,
+        active_settings: ActiveSettings,
+        assignment: Assignment,
+        poller: Poller,
+        committer: Committer,
+        transaction_manager: TransactionManager,
+        purger: RepartitionPurger,
+        clock: Clock,
+        reporter: Reporter,
+        rewind: Callable[[], None],
+    ) -> None:
+        """`rewind` makes the loop read again what was consumed and not committed."""
+        self._active_settings = active_settings
+        self._assignment = assignment
+        self._poller = poller
+        self._committer = committer
+        self._transaction_manager = transaction_manager
+        self._purger = purger
+        self._clock, self._reporter = clock, reporter
+        self._rewind = rewind
+
+    def prepare(self) -> str | None:
+        """Do all that precedes reading; return what the loop waits for, or None.
+
+        Refreshes topics and settings, ensures the producer, and advances takeovers.
+        """
+        self.find_inputs()
+        for partition in self._assignment.running.values():
+            check_written(partition)
+        self._refresh_targets()
+        waiting = self._assignment.step()
+        edits_max = self._active_settings.config.service.batch_records_max
+        for partition in self._selected(lambda partition: partition.to_clear):
+            for plan in clear_plans(partition, edits_max):
+                self._committer.commit(plan, ())
+            self._assignment.retake(partition.source, wipe=False)
+        self.follow_settings()
+        self._give_up_groups()
+        self._purger.purge(self._assignment.running.values())
+        missing = self._active_settings.inputs.missing
+        if missing and waiting is None:
+            return f"the input {', '.join(missing)}: it does not exist; create it"
+        return waiting
+
+    def find_inputs(self) -> bool:
+        """Refresh the inputs if it is time; if they changed, subscribe to them and return True."""
+        if not self._active_settings.find_inputs():
+            return False
+        self._rewind()
+        self._assignment.subscribe(self._active_settings.inputs.input_topics)
+        return True
+
+    def _refresh_targets(self) -> None:
+        """Refresh the target topics, and adapt the producer to their record limits."""
+        self._active_settings.find_targets()
+        self._reporter.beat()  # each request to the broker may have taken seconds
+        self._transaction_manager.prepare(self._active_settings.targets.batch_bytes_max)
+
+    def follow_settings(self) -> None:
+        """Make new settings effective, apply them to caches, and commit their revision."""
+        follower, running = self._active_settings.settings_follower, self._assignment.running
+        follower.poll(running.values())
+        pending = follower.pending()
+        if pending is not None and self._active_settings.activate(pending):
+            self._rewind()
+            self._assignment.fetching.pause(pending.effective.paused, running.values())
+            self._assignment.subscribe(self._active_settings.inputs.input_topics)
+            self._refresh_targets()
+        follower.mark_current()
+        for partition in self._selected(lambda each: bool(follower.unapplied_caches(each))):
+            plan = Plan()
+            edits = follower.apply_to(partition, self._active_settings.rules, plan)
+            self._committer.commit(plan, edits)
+            follower.mark_applied(partition)
+        late = self._selected(lambda each: follower.is_late(each) or self._begins_at_an_end(each))
+        if late:
+            plan = Plan()
+            plan.next_offsets = {partition.source: partition.next_offset for partition in late}
+            self._committer.commit(plan, ())
+        self._reporter.follows(follower, running.values())
+
+    def _begins_at_an_end(self, partition: OwnedPartition) -> bool:
+        """Whether `latest` chose the offset: the next owner must not choose another, later one."""
+        service = self._active_settings.config.service
+        if "latest" not in {service.on_missing_offset, service.on_lost_offset}:
+            return False
+        return partition.committed_offset != partition.next_offset
+
+    def _give_up_groups(self) -> None:
+        """Dead-letter groups that timed out, in each turn as many as a batch may hold."""
+        now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
+        service = self._active_settings.config.service
+        for partition in self._selected(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
+            late = partition.groups.first(
+                partition.groups.overdue(now_s, timeout_s),
+                service.batch_records_max,
+                service.batch_bytes_max,
+            )
+            plan = Plan()
+            outputs = give_up(
+                partition, late, self._active_settings.rules, plan, self._clock.wall_ms()
+            )
+            self._committer.commit(plan, outputs)
+
+    def _group_timeout_s(self, address: str) -> float:
+        return self._active_settings.config.addresses.settings(address).group_timeout_ms / 1000
+
+    def _selected(self, predicate: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
+        """Return the partitions for which to commit something without reading records.
+
+        Pending rebalance callbacks run first: until then a partition may be another member's.
+        """
+        running = self._assignment.running
+        if any(map(predicate, running.values())):
+            self._poller.run_callbacks()
+        return [partition for partition in running.values() if predicate(partition)]
