@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from service.kafka import clients as kafka
 from service.main import cli
 from service.main import serve as run
-from service.processor import loop
+from service.processor import committer
 from service.processor import takeover as initializer
 from service.processor.restore import Restorer
 from service.processor.transaction import apply
@@ -133,7 +133,7 @@ def condemn(fate: Fate) -> None:
 
     vars(kafka)["Producer"] = CondemnedProducer
     vars(initializer)["Restorer"] = CondemnedRestorer
-    vars(loop)["apply"] = apply_and_pass
+    vars(committer)["apply"] = apply_and_pass
     vars(rocks)["shutil"] = SimpleNamespace(rmtree=half_rmtree)
 
 
