@@ -77,7 +77,7 @@ class RetryPolicy:
     def turned(self, waiting: str | None, has_caught_up: Callable[[], bool]) -> None:
         """Handle a turn without errors; `waiting` is what it still waits for, if anything.
 
-        `has_caught_up` tells whether all input is committed, so that no further commit is expected.
+        `has_caught_up` returns whether all input is committed: no further commit is expected then.
         """
         if waiting is not None:
             self.wait(waiting)

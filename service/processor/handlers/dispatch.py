@@ -81,7 +81,7 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
 
 
 def _status(partition: OwnedPartition, address: str, loop: Loop) -> MemoryStatus:
-    """Return what a partition holds of an address; load its state only if nothing else tells."""
+    """Return what a partition holds of an address; load its state only if it has to be."""
     memory = None
     if loop.extent(partition, address) is None:
         settings = settings_of(loop.config.addresses, address)
