@@ -59,11 +59,13 @@ class Running(NamedTuple):
 def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
     """Run an arm from the code in a folder; stop it with SIGTERM, and kill it after a timeout."""
     log = stage.folder / f"{arm.name}-{stage.instance}.log"
+    # A supervisor starts its workers without the current folder in their path.
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
             cwd=folder,
-            env=with_heap_tuned(os.environ),  # as the supervisor does for its workers
+            env=with_heap_tuned(environ),  # as the supervisor does for its workers
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,10 +57,10 @@ def main() -> int:
             open_venue() as venue,
             venue.reading(RINGFENCE, workload) as stage,
             running(RINGFENCE, stage) as one,
+            closing(venue.follow(stage, workload, one.check)) as points,
         ):
             await_ready(stage, one.check)
             pid = _serving(one.pid, stage.api_port)
-            points = venue.follow(stage, workload, one.check)
             _spell(points, one.pid, _CALM_S)  # the start does not count
             before = _spell(points, one.pid, _CALM_S)
             calm_bytes = _resident_bytes(pid)

@@ -1,7 +1,7 @@
 """Progress of an arm, observed from outside by the offsets that its group commits."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -31,7 +31,7 @@ def follow(
     partitions: int,
     total: int,
     check: Callable[[], None],
-) -> Iterator[Point]:
+) -> Generator[Point]:
     """Yield each change until `total` records are committed; `check` raises if the arm has died."""
     # Not the admin client: librdkafka 2.16 crashes if the response is that the coordinator moved.
     # And read_uncommitted, since an open transaction would delay the response.

@@ -2,7 +2,7 @@
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -99,7 +99,7 @@ class Venue:
         workload: Workload,
         check: Callable[[], None],
         records: int | None = None,
-    ) -> Iterator[Point]:
+    ) -> Generator[Point]:
         """Yield the progress of the stage's group up to `records`, or the whole workload."""
         total = workload.records if records is None else records
         return follow(self.client, stage.group, stage.input, workload.partitions, total, check)
