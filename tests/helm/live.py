@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -118,10 +117,3 @@ def new_shell(kubernetes: Kubernetes, helm: Helm, folder: Path, namespace: str) 
         "PYTHONPATH": str(repository),
     }
     return Shell(folder, variables)
-
-
-def block(page: str, language: str, word: str) -> str:
-    """The block of a page in Markdown that has a word."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (found,) = [str(each) for each in blocks if word in each]
-    return found

@@ -20,7 +20,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.helm.chart import CHART_DIR, Helm
 from tests.helm.inside import Inside
-from tests.helm.live import Shell, block, new_namespace, new_shell
+from tests.helm.live import Shell, new_namespace, new_shell
+from tests.support.pages import block
 from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker, open_broker
 from tools.kubernetes.control_plane import Kubernetes

@@ -1,21 +1,57 @@
-"""The commands of docs/kubernetes.md, typed as they stand there, on a real API server.
+"""The commands of docs/kubernetes.md and docs/backfill.md, typed unchanged, on a real API server.
 
-The pods are in name alone, so the namespace shows what Kubernetes makes of each command.
+The pods have no processes, so the namespace shows what Kubernetes makes of each command.
 """
 
+import json
 from base64 import b64decode
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.helm.chart import CHART_DIR, HELM_TEST, Helm
-from tests.helm.live import Namespace, Shell, block, new_shell
+from tests.helm.live import Namespace, Shell, new_shell
+from tests.support.pages import block
 from tests.support.waiting import eventually
 from tools.kubernetes.control_plane import Kubernetes
 
 pytestmark = HELM_TEST
 
-PAGE = (CHART_DIR.parents[2] / "docs" / "kubernetes.md").read_text("utf-8")
+DOCS = CHART_DIR.parents[2] / "docs"
+PAGE = (DOCS / "kubernetes.md").read_text("utf-8")
+SPARK_JOBS = "sparkapplications.sparkoperator.k8s.io"
+SPARK_OPERATOR = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": SPARK_JOBS,
+        # Kubernetes asks whoever defines kinds below *.k8s.io for this.
+        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements"},
+    },
+    "spec": {
+        "group": "sparkoperator.k8s.io",
+        "scope": "Namespaced",
+        "names": {
+            "kind": "SparkApplication",
+            "plural": "sparkapplications",
+            "singular": "sparkapplication",
+        },
+        "versions": [
+            {
+                "name": "v1beta2",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
 SECRETS = {"ringfence": ("password", "s3cret"), "my-cluster-cluster-ca-cert": ("ca.crt", "PEM")}
 
 
@@ -28,13 +64,15 @@ def streams(kubernetes: Kubernetes, helm: Helm) -> Namespace:
 def shell(
     kubernetes: Kubernetes, helm: Helm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shell]:
-    """After the commands that install."""
+    """After the commands that install, on a cluster that knows the Spark operator's objects."""
     found = new_shell(kubernetes, helm, tmp_path_factory.mktemp("page"), "default")
+    kubernetes.kubectl("create", "--filename", "-", given=json.dumps(SPARK_OPERATOR))
     found.type(block(PAGE, "sh", "create namespace"))
     (found.folder / "my-values.yaml").write_text(block(PAGE, "yaml", "# my-values.yaml"))
     assert "STATUS: deployed" in found.type(block(PAGE, "sh", "helm install"))
     yield found
     kubernetes.kubectl("delete", "namespace", "streams", "kafka", "--wait=false")
+    kubernetes.kubectl("delete", "customresourcedefinition", SPARK_JOBS)
 
 
 def claim_of(streams: Namespace, number: int = 0) -> str:
@@ -72,3 +110,15 @@ def test_secrets_of_another_namespace_are_copied(shell: Shell, streams: Namespac
         shell.type(block(PAGE, "sh", "copy() {"))
         for name, (key, content) in SECRETS.items():
             assert b64decode(streams.get("secret", name)["data"][key]).decode() == content
+
+
+@pytest.mark.usefixtures("shell")
+def test_the_spark_jobs_are_added_to_a_release(
+    kubernetes: Kubernetes, helm: Helm, streams: Namespace, tmp_path: Path
+) -> None:
+    command = block((DOCS / "backfill.md").read_text("utf-8"), "sh", "spark.enabled")
+    new_shell(kubernetes, helm, tmp_path, "streams").type(command)
+    job = streams.get("sparkapplication", "ringfence-backfill")["spec"]
+    assert job["image"] == "registry.example.com/ringfence-spark:0.1.0"
+    claims = [each.get("persistentVolumeClaim", {}).get("claimName") for each in job["volumes"]]
+    assert "history" in claims
