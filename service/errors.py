@@ -29,11 +29,17 @@ class AdminExit(IntEnum):
     UNREACHABLE = 6
 
 
+ConfigPath = tuple[str, ...]
+"""Where a setting is: its section, then a name for routes and addresses, then its key."""
+
+
 class ConfigIssue(NamedTuple):
-    """One configuration problem, and how to fix it."""
+    """One configuration problem, how to fix it, and where it is."""
 
     what: str
     fix: str
+    paths: tuple[ConfigPath, ...] = ()
+    """Two if two routes contradict each other."""
 
     def __str__(self) -> str:
         return f"{self.what}; {self.fix}."

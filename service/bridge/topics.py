@@ -77,8 +77,8 @@ class TopicMappings:
             self._make_dead_letters(found)
             is_same = self._target.cluster_id() == cluster_id
         problems = contradictions(self._config, targets, sources, found, is_same=is_same)
-        for what, fix in problems:
-            sentence = f"The bridge cannot forward: {what}; {fix}."
+        for problem in problems:
+            sentence = f"The bridge cannot forward: {problem}"
             raise ExitError(ExitCode.CONTRADICTION, sentence)
         self.cluster_id = cluster_id
         known = {} if settled else self.open

@@ -14,14 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
+from pydantic import AfterValidator, Field
+
 from ringfence.headers import NUMBER_MAX
-from service.config.model import (
-    BooleanValue,
-    ChoiceValue,
-    IntegerValue,
-    InvalidValueError,
-    rules_of,
-)
+from service.config.model import InvalidValueError, keys_of
 from state.strategies.base import Strategy
 from state.strategies.registry import DEFAULT as DEFAULT_STRATEGY
 from state.strategies.registry import STRATEGIES
@@ -45,34 +41,41 @@ _ANY_WORDS = "#"
 
 _DOT = "."
 
-_STRATEGY = ChoiceValue(tuple(STRATEGIES))
 
-_ON_DUPLICATE = ChoiceValue(("dead_letter", "drop", "mark"))
+def _known_strategy(name: str) -> str:
+    if name not in STRATEGIES:
+        raise ValueError
+    return name
+
+
+_StrategyName = Annotated[
+    str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})
+]
 
 
 @dataclass(frozen=True, slots=True)
 class AddressSettings:
     """The settings of one address, with a value for every key."""
 
-    strategy: Annotated[str, _STRATEGY] = DEFAULT_STRATEGY
-    id_cache_size: Annotated[int, IntegerValue(0, 1_000_000_000)] = 20_000
-    persist_id_cache: Annotated[bool, BooleanValue()] = True
-    on_duplicate: Annotated[OnDuplicate, _ON_DUPLICATE] = "dead_letter"
-    window_ms: Annotated[int, IntegerValue(1, _YEARS_MS)] = 1_800_000
-    window_size: Annotated[int, IntegerValue(0, 1_000_000_000)] = 10_000
-    refresh_on_hit: Annotated[bool, BooleanValue()] = True
-    audit_depth: Annotated[int, IntegerValue(1, 1_000_000)] = 2048
-    audit_producers: Annotated[int, IntegerValue(1, 1_000_000)] = 1024
-    audit_jump_max: Annotated[int, IntegerValue(1, NUMBER_MAX)] = 1_000_000
-    below_window: Annotated[BelowWindow, ChoiceValue(("duplicate", "accept"))] = "duplicate"
-    publishers_max: Annotated[int, IntegerValue(1, 10_000_000)] = 100_000
-    group_records_max: Annotated[int, IntegerValue(1, 100_000)] = 1_000
-    group_bytes_max: Annotated[int, IntegerValue(1024, 1024**3)] = 16 * 1024 * 1024
-    group_timeout_ms: Annotated[int, IntegerValue(1, _YEARS_MS)] = 60_000
-    groups_open_max: Annotated[int, IntegerValue(1, 1_000_000)] = 1_000
-    dead_letter_audit: Annotated[bool, BooleanValue()] = False
-    process_expired: Annotated[bool, BooleanValue()] = True
-    addresses_max: Annotated[int, IntegerValue(1, 10_000_000)] = 100_000
+    strategy: _StrategyName = DEFAULT_STRATEGY
+    id_cache_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 20_000
+    persist_id_cache: bool = True
+    on_duplicate: OnDuplicate = "dead_letter"
+    window_ms: Annotated[int, Field(ge=1, le=_YEARS_MS)] = 1_800_000
+    window_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 10_000
+    refresh_on_hit: bool = True
+    audit_depth: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
+    audit_producers: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    audit_jump_max: Annotated[int, Field(ge=1, le=NUMBER_MAX)] = 1_000_000
+    below_window: BelowWindow = "duplicate"
+    publishers_max: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    group_records_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    group_bytes_max: Annotated[int, Field(ge=1024, le=1024**3)] = 16 * 1024 * 1024
+    group_timeout_ms: Annotated[int, Field(ge=1, le=_YEARS_MS)] = 60_000
+    groups_open_max: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    dead_letter_audit: bool = False
+    process_expired: bool = True
+    addresses_max: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
 
     @property
     def remembered_by(self) -> Strategy:
@@ -102,7 +105,7 @@ class AddressSettings:
         return self.room > 0
 
 
-ADDRESS_RULES: Final = rules_of(AddressSettings)
+ADDRESS_KEYS: Final = keys_of(AddressSettings)
 
 
 class _Resolved(NamedTuple):
@@ -179,7 +182,7 @@ class AddressBook:
         return (self._cache.get(address) or self._find(address)).origins
 
     def _find(self, address: str) -> _Resolved:
-        origins = dict.fromkeys(ADDRESS_RULES, DEFAULT)
+        origins = dict.fromkeys(ADDRESS_KEYS, DEFAULT)
         merged: dict[str, object] = {}
         for pattern in self._matching(address):
             for key, value in self.patterns[pattern].items():
@@ -215,12 +218,12 @@ def _checked(pattern: str, keys: Mapping[str, object]) -> dict[str, object]:
     if fault:
         raise ValueError(f'addresses."{pattern}": {fault}')
     for key in keys:
-        if key not in ADDRESS_RULES:
+        if key not in ADDRESS_KEYS:
             raise ValueError(f'addresses."{pattern}": {key} is not an address setting')
     try:
-        return {key: ADDRESS_RULES[key].read(value) for key, value in keys.items()}
+        return {key: ADDRESS_KEYS[key].read(value) for key, value in keys.items()}
     except InvalidValueError as error:
-        raise ValueError(f'addresses."{pattern}": {error.why}') from error
+        raise ValueError(f'addresses."{pattern}": {error}') from error
 
 
 def _precedence(pattern: str) -> tuple[bool, int, tuple[bool, ...], int, str]:

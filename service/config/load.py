@@ -22,10 +22,10 @@ from service.config.model import (
     RouteSettings,
     ServiceSettings,
     TracingSettings,
+    keys_of,
     nearest,
     read_keys,
     read_section,
-    rules_of,
 )
 from service.config.validation import (
     NamedRoute,
@@ -35,7 +35,7 @@ from service.config.validation import (
     timing_problems,
     tracing_problems,
 )
-from service.errors import ConfigIssue, ExitCode, ExitError
+from service.errors import ConfigIssue, ConfigPath, ExitCode, ExitError
 
 OWN_PREFIX: Final = "RINGFENCE_"
 
@@ -127,21 +127,21 @@ def _read_variable(
     section: str, key: str, variable: str, text: str, problems: list[ConfigIssue]
 ) -> dict[str, GivenValue]:
     """Return the key and value that one variable sets; nothing if its file cannot be read."""
-    rules = rules_of(SECTIONS[section])
+    known = keys_of(SECTIONS[section])
     value: str | None = text
     stem = key.removesuffix(_FILE_KEY)
-    if key not in rules and stem in rules:
+    if key not in known and stem in known:
         key, value = stem, _read_file(variable, text, problems)
     if value is None:
         return {}
-    given = rules[key].from_text(value) if key in rules else value
+    given = known[key].from_text(value) if key in known else value
     return {key: GivenValue(given, f"{section}.{key} (from {variable})")}
 
 
 def _single_underscore(variable: str, text: str) -> list[ConfigIssue]:
     """Report a name with one underscore for two; Kubernetes service links, URLs, are ignored."""
     for section, settings in SECTIONS.items():
-        for key in rules_of(settings):
+        for key in keys_of(settings):
             intended = f"{OWN_PREFIX}{section}{_SEPARATOR}{key}".upper()
             if variable == intended.replace(_SEPARATOR, "_", 1) and _LINK_MARKER not in text:
                 fix = f"write {intended}, with two underscores"
@@ -222,11 +222,11 @@ def section_problems(document: Mapping[str, object]) -> Iterator[ConfigIssue]:
             yield ConfigIssue(f"{name} is not a table", f"write [{name}] above its keys")
 
 
-def table_of(content: object, name: str) -> GivenSection:
+def table_of(content: object, name: str, path: ConfigPath) -> GivenSection:
     """Return a table of the file with full key names; an empty one if it is not a table."""
     keys = content if isinstance(content, dict) else {}
     return GivenSection(
-        name, {key: GivenValue(value, f"{name}.{key}") for key, value in keys.items()}
+        path, {key: GivenValue(value, f"{name}.{key}") for key, value in keys.items()}
     )
 
 
@@ -351,10 +351,9 @@ def read_part(
     problems: list[ConfigIssue],
 ) -> S:
     """Read one section of the file; the environment overrides its keys."""
-    from_file = table_of(document.get(name), name)
-    return read_section(
-        section, GivenSection(name, {**from_file.keys, **variables[name]}), problems
-    )
+    from_file = table_of(document.get(name), name, (name,))
+    given = from_file._replace(keys={**from_file.keys, **variables[name]})
+    return read_section(section, given, problems)
 
 
 def _read_kafka(
@@ -387,19 +386,15 @@ def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
 
 def read_route(keys: Mapping[str, object], number: int, problems: list[ConfigIssue]) -> NamedRoute:
     """Read one route; `number` names it in problems if it has neither name nor inputs."""
-    table = table_of(keys, f"routes[{_label(keys, number)}]")
-    route = read_section(RouteSettings, table, problems)
-    if not route.name and route.inputs:
-        route = replace(route, name=route.inputs[0])
-    return NamedRoute(table.name, route, names_inputs=bool(keys.get("inputs")))
-
-
-def _label(keys: Mapping[str, object], number: int) -> str:
-    """Return a route's label in problems: its name, else its first input, else its number."""
     inputs = keys.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else None
     label = keys.get("name") or first
-    return f'"{label}"' if isinstance(label, str) else str(number)
+    where = f'routes["{label}"]' if isinstance(label, str) else f"routes[{number}]"
+    table = table_of(keys, where, ("routes", str(label)))
+    route = read_section(RouteSettings, table, problems)
+    if not route.name and route.inputs:
+        route = replace(route, name=route.inputs[0])
+    return NamedRoute(where, route, names_inputs=bool(inputs))
 
 
 def read_addresses(content: object, problems: list[ConfigIssue]) -> AddressBook:
@@ -409,14 +404,16 @@ def read_addresses(content: object, problems: list[ConfigIssue]) -> AddressBook:
         name = f'addresses."{pattern}"'
         fault = pattern_fault(pattern)
         if fault:
-            problems.append(ConfigIssue(f"{name} is not a pattern: {fault}", _PATTERN_FIX))
+            what = f"{name} is not a pattern: {fault}"
+            problems.append(ConfigIssue(what, _PATTERN_FIX, (("addresses", pattern),)))
         if not isinstance(keys, dict):
             problems.append(ConfigIssue(f"{name} is not a table", f"write [{name}] above its keys"))
             continue
         nested = [key for key, value in keys.items() if isinstance(value, dict)]
         problems.extend(_unquoted(pattern, key) for key in nested)
         own = {key: value for key, value in keys.items() if key not in nested}
-        accepted = read_keys(AddressSettings, table_of(own, name), problems)
+        table = table_of(own, name, ("addresses", pattern))
+        accepted = read_keys(AddressSettings, table, problems)
         if not fault:
             book[pattern] = accepted
     return AddressBook.of(book)
@@ -424,4 +421,5 @@ def read_addresses(content: object, problems: list[ConfigIssue]) -> AddressBook:
 
 def _unquoted(pattern: str, key: str) -> ConfigIssue:
     what = f"addresses.{pattern}.{key} is a table within a table"
-    return ConfigIssue(what, f'quote the whole pattern: [addresses."{pattern}.{key}"]')
+    fix = f'quote the whole pattern: [addresses."{pattern}.{key}"]'
+    return ConfigIssue(what, fix, (("addresses", pattern, key),))

@@ -12,6 +12,7 @@ import secrets
 from typing import Final, NamedTuple
 
 from service.credentials import TOKEN_CHARS_MIN
+from service.errors import ConfigIssue
 
 LEVELS: Final = ("viewer", "operator", "admin")
 """Access levels; each includes those before it."""
@@ -33,7 +34,14 @@ _FORM: Final = "write `name roles sha256:digest`, as `ringfence token NAME` prin
 
 
 class TokenError(ValueError):
-    """An invalid line of the file: its number, the reason, and the fix."""
+    """An invalid line of the file: its number with the reason, and the fix."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what, fix)
+        self.issue = ConfigIssue(what, fix)
+
+    def __str__(self) -> str:
+        return str(self.issue)
 
 
 class TokenEntry(NamedTuple):
@@ -93,29 +101,31 @@ def parse(text: str) -> Tokens:
         if line.strip() and not line.lstrip().startswith("#"):
             entry = _entry(line.split(), f"line {number}: ")
             if entry.digest in entries:
-                raise TokenError(f"line {number}: an earlier line has this token; remove one line")
+                raise TokenError(
+                    f"line {number}: an earlier line has this token", "remove one line"
+                )
             entries[entry.digest] = entry
     return Tokens(tuple(entries.values()))
 
 
 def _entry(words: list[str], prefix: str) -> TokenEntry:
     if len(words) != len(TokenEntry._fields):
-        raise TokenError(f"{prefix}it does not have three words; {_FORM}")
+        raise TokenError(f"{prefix}it does not have three words", _FORM)
     digest = _DIGEST.fullmatch(words[2])
     if digest is None:
-        raise TokenError(f"{prefix}the third word is not a digest; {_FORM}")
+        raise TokenError(f"{prefix}the third word is not a digest", _FORM)
     return TokenEntry(_name(words[0], prefix), _roles(words[1], prefix), digest[1])
 
 
 def _name(name: str, prefix: str) -> str:
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         allowed = "1 to 128 letters, digits, `.`, `_`, `@` and `-`, other than anonymous and peer"
-        raise TokenError(f"{prefix}the name is not allowed; use {allowed}")
+        raise TokenError(f"{prefix}the name is not allowed", f"use {allowed}")
     return name
 
 
 def _roles(text: str, prefix: str) -> frozenset[str]:
     roles = frozenset(filter(None, text.split(",")))
     if not roles or not roles <= set(ROLES):
-        raise TokenError(f"{prefix}the roles are unknown; use {', '.join(ROLES)}")
+        raise TokenError(f"{prefix}the roles are unknown", f"use {', '.join(ROLES)}")
     return roles

@@ -30,7 +30,7 @@ from service.config.model import (
     TracingSettings,
 )
 from service.credentials import secret_of
-from service.errors import ConfigIssue
+from service.errors import ConfigIssue, ConfigPath
 from service.urls import is_loopback
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
@@ -64,16 +64,17 @@ class NamedRoute(NamedTuple):
     names_inputs: bool = True
     """Whether the file has inputs for it, valid or not."""
 
+    def path(self, *key: str) -> ConfigPath:
+        """Return where the route is, or one of its keys."""
+        return ("routes", self.route.name, *key)
+
 
 def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigIssue]:
     """Return everything that is wrong with the routes."""
     problems = [] if routes else [_no_routes()]
     for named in routes:
-        problems.extend(_input_problems(named, group_id))
-        problems.extend(_placeholder_problems(named))
-        problems.extend(_constant_id(named))
-        problems.extend(_publisher_chosen_targets(named))
-        problems.extend(_equal_targets(named))
+        for key, problem in _problems_of(named, group_id):
+            problems.append(problem._replace(paths=(named.path(key),)))
     problems.extend(_repeated_names(routes))
     problems.extend(_scopes_of_one_address(routes))
     problems.extend(_read_and_written(routes))
@@ -84,7 +85,22 @@ def _no_routes() -> ConfigIssue:
     return ConfigIssue(
         "[[routes]] is missing, so there is nothing to read",
         'write [[routes]] with inputs = ["your-topic"], or keep the last one and pause it',
+        (("routes",),),
     )
+
+
+def _problems_of(named: NamedRoute, group_id: str) -> Iterator[tuple[str, ConfigIssue]]:
+    """Yield what is wrong with one route alone, each with its key."""
+    for problem in _input_problems(named, group_id):
+        yield "inputs", problem
+    for key, allowed in _ALLOWED.items():
+        template: str = getattr(named.route, key)
+        where = f"{named.where}.{key}"
+        for problem in template_problems(where, template, allowed, is_topic=key in _TARGETS):
+            yield key, problem
+    yield from _constant_id(named)
+    yield from _publisher_chosen_targets(named)
+    yield from _equal_targets(named)
 
 
 def expression_fault(topic: str) -> str | None:
@@ -131,13 +147,6 @@ def topics_problems(
             yield ConfigIssue(what, f"remove it or choose another {group_key}")
 
 
-def _placeholder_problems(named: NamedRoute) -> Iterator[ConfigIssue]:
-    for key, allowed in _ALLOWED.items():
-        template: str = getattr(named.route, key)
-        where = f"{named.where}.{key}"
-        yield from template_problems(where, template, allowed, is_topic=key in _TARGETS)
-
-
 def template_problems(
     where: str, template: str, allowed: Sequence[str], *, is_topic: bool
 ) -> Iterator[ConfigIssue]:
@@ -156,14 +165,15 @@ def template_problems(
         yield ConfigIssue(f"{what}: that cannot be the name of a topic", fix)
 
 
-def _constant_id(named: NamedRoute) -> Iterator[ConfigIssue]:
+def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     template = named.route.id
     if template and not PLACEHOLDER.search(template):
         what = f'{named.where}.id is "{template}", so all records would have the same id'
-        yield ConfigIssue(what, "use a field of the record: {key}, {header:NAME} or {sha256:value}")
+        fix = "use a field of the record: {key}, {header:NAME} or {sha256:value}"
+        yield "id", ConfigIssue(what, fix)
 
 
-def _publisher_chosen_targets(named: NamedRoute) -> Iterator[ConfigIssue]:
+def _publisher_chosen_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     """Find targets that depend on a key or a header: the publisher of an input chooses them."""
     route = named.route
     names = {key: PLACEHOLDER.findall(getattr(route, key)) for key in _ALLOWED}
@@ -172,25 +182,27 @@ def _publisher_chosen_targets(named: NamedRoute) -> Iterator[ConfigIssue]:
         by_address = address_chosen and "address" in names[key]
         if (by_address or _has_header(names[key])) and not route.allowed_outputs:
             what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can choose'
-            yield ConfigIssue(what, 'list the topics it may be: allowed_outputs = ["…"]')
+            yield key, ConfigIssue(what, 'list the topics it may be: allowed_outputs = ["…"]')
 
 
 def _has_header(names: Sequence[str]) -> bool:
     return any(name.startswith(_HEADER) for name in names)
 
 
-def _equal_targets(named: NamedRoute) -> Iterator[ConfigIssue]:
+def _equal_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     route = named.route
     if route.output == route.dead_letter:
         what = f'{named.where}.output and .dead_letter are both "{route.output}"'
-        yield ConfigIssue(what, "use different topics for accepted and rejected messages")
+        fix = "use different topics for accepted and rejected messages"
+        yield "output", ConfigIssue(what, fix)
 
 
 def _repeated_names(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     counts = Counter(named.route.name for named in routes)
     for name, count in counts.items():
         if count > 1 and name:
-            yield ConfigIssue(f'{count} routes have the name "{name}"', "give each its own name")
+            what = f'{count} routes have the name "{name}"'
+            yield ConfigIssue(what, "give each its own name", (("routes",),))
 
 
 def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
@@ -201,6 +213,7 @@ def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue
         yield ConfigIssue(
             f"{one.where} and {other.where} can have the same address, but their scopes differ",
             "give both the same scope, or addresses that differ in their text",
+            (one.path(), other.path()),
         )
 
 
@@ -235,15 +248,16 @@ def may_meet(one: Pattern, other: Pattern) -> bool:
 
 def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     """Find named inputs that a route writes; regular expressions skip such topics anyway."""
-    written = {topic: named.where for named in routes for topic in _written(named.route)}
+    written = {topic: named for named in routes for topic in _written(named.route)}
     for named in routes:
         for topic in named.route.inputs:
             if topic in written:
                 what = (
-                    f'{named.where}.inputs has "{topic}", which {written[topic]} writes: '
+                    f'{named.where}.inputs has "{topic}", which {written[topic].where} writes: '
                     "a topic that a route writes cannot be an input"
                 )
-                yield ConfigIssue(what, "remove the input or change the target")
+                paths = named.path("inputs"), written[topic].path()
+                yield ConfigIssue(what, "remove the input or change the target", paths)
 
 
 def _written(route: RouteSettings) -> set[str]:
@@ -348,8 +362,7 @@ def _token_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     try:
         known = len(tokens.parse(text))
     except tokens.TokenError as fault:
-        what, _, fix = str(fault).partition("; ")
-        yield ConfigIssue(f"{api.tokens_file}, {what}", fix)
+        yield fault.issue._replace(what=f"{api.tokens_file}, {fault.issue.what}")
         return
     if not known and not api.takes_oidc:
         what = f"{api.tokens_file} contains no token, so no client could use the API"

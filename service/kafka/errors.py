@@ -35,6 +35,8 @@ class KafkaFailure(NamedTuple):
     """What has to happen first, if that is not up to the broker."""
     denied: bool = False
     """Authentication or authorization failed: only an administrator can change that."""
+    too_large: bool = False
+    """The record is larger than its topic or the client allows."""
 
 
 class KafkaFailureError(Exception):
@@ -136,9 +138,15 @@ def fault_of(error: KafkaError) -> KafkaFailure:
     if code == KafkaError._TIMED_OUT and error.txn_requires_abort():  # noqa: SLF001
         hint = _UNDELIVERED  # records in flight timed out, not a response
     cause = f"{error.name()}: {error.str()}{hint}"
-    of_group = of_member or code in _GROUP_ERRORS
-    of_record = code in _RECORD_ERRORS
-    return KafkaFailure(remedy, of_record, fenced, cause, of_group, denied=code in _DENIALS)
+    return KafkaFailure(
+        remedy,
+        of_record=code in _RECORD_ERRORS,
+        fenced=fenced,
+        cause=cause,
+        of_group=of_member or code in _GROUP_ERRORS,
+        denied=code in _DENIALS,
+        too_large=code == KafkaError.MSG_SIZE_TOO_LARGE,
+    )
 
 
 def without_frames(error: Failure) -> Failure:

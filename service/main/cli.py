@@ -325,7 +325,7 @@ def token(
     try:
         line = entry_of(name, roles, made).line
     except TokenError as error:
-        raise ExitError(ExitCode.USAGE, f"{error}.") from error
+        raise ExitError(ExitCode.USAGE, str(error)) from error
     if tokens_file is None:
         typer.echo(f"Add this line to the tokens file (api.tokens_file):\n{line}", err=True)
     else:

@@ -4,7 +4,6 @@ An entry replaces the whole entry of that name in the file, and null removes it;
 not read. The result is validated by the rules of the file, with the same messages. Pure.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Final, NamedTuple, cast
@@ -13,14 +12,10 @@ from service.config.addresses import AddressBook
 from service.config.load import Config, read_addresses, read_route, usable
 from service.config.model import RouteSettings
 from service.config.validation import NamedRoute, route_problems
-from service.errors import ConfigIssue
+from service.errors import ConfigIssue, ConfigPath
 from service.metadata.record import MetadataRecord, read
 
 Keys = Mapping[str, object]
-
-_ROUTE: Final = re.compile(r'routes\["(.*?)"\](?:\.(\w+))?')
-
-_ADDRESS: Final = re.compile(r'addresses\."(.*?)"(?:\.(\w+))?(?= is | holds )')
 
 _FIXED: Final = ("scope", "address", "id")
 
@@ -61,7 +56,7 @@ class EffectiveSettings(NamedTuple):
 class OverlayError(NamedTuple):
     """A problem in an overlay, and its path from the top of the overlay."""
 
-    path: tuple[str, ...]
+    path: ConfigPath
     problem: ConfigIssue
 
 
@@ -150,7 +145,8 @@ def _own_route(name: str, keys: Keys | None, problems: list[ConfigIssue]) -> Ite
     given = keys.get("name", name)
     if given != name:
         what = f'routes["{name}"].name is "{given}"'
-        problems.append(ConfigIssue(what, "the name of a route cannot change; omit the key"))
+        fix = "the name of a route cannot change; omit the key"
+        problems.append(ConfigIssue(what, fix, (("routes", name, "name"),)))
     yield read_route({**keys, "name": name}, 0, problems)
 
 
@@ -165,24 +161,26 @@ def _own_log(named: Iterable[NamedRoute]) -> Iterator[ConfigIssue]:
     """Yield each input whose changelog would have the name of the changelog of addresses."""
     routes = list(named)
     if any(each.route.scope == "address" for each in routes):
-        for where, route, _ in routes:
-            if route.scope == "partition" and _BY_ADDRESS in route.inputs:
-                what = f'{where}.inputs holds "{_BY_ADDRESS}", whose changelog is that of addresses'
-                yield ConfigIssue(what, "read it with a service.group_id of its own")
+        for each in routes:
+            if each.route.scope == "partition" and _BY_ADDRESS in each.route.inputs:
+                what = (
+                    f'{each.where}.inputs holds "{_BY_ADDRESS}", '
+                    "whose changelog is that of addresses"
+                )
+                fix = "read it with a service.group_id of its own"
+                yield ConfigIssue(what, fix, (each.path("inputs"),))
 
 
 def _no_such_route(name: str) -> ConfigIssue:
     return ConfigIssue(f'paused contains "{name}", which is not a route', "remove it")
 
 
-def _path(problem: ConfigIssue, overlay: SettingsOverlay) -> tuple[str, ...]:
-    """Return the path of a problem in the overlay, read from its sentence."""
-    for section, shape in (("routes", _ROUTE), ("addresses", _ADDRESS)):
-        entries: Mapping[str, object] = getattr(overlay, section)
-        for name, key in shape.findall(problem.what):
-            if name in entries:
-                return (section, name, key) if key else (section, name)
-    return ("routes",) if "route" in problem.what else ()
+def _path(problem: ConfigIssue, overlay: SettingsOverlay) -> ConfigPath:
+    """Return the first path of a problem that the overlay has, or else the section."""
+    for section, *rest in problem.paths:
+        if rest and rest[0] in getattr(overlay, section):
+            return (section, *rest)
+    return problem.paths[0][:1] if problem.paths else ()
 
 
 def _is_table(value: object) -> bool:

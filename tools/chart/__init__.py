@@ -1,1 +1,1 @@
-"""Table of values in the chart's README, generated from values.yaml by `python -m tools.chart`."""
+"""Parts of the chart that are generated: the README's table of values and the values' schema."""

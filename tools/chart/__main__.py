@@ -1,13 +1,15 @@
-"""Chart generator: `python -m tools.chart` rewrites the table of values in the chart's README."""
+"""Chart generator: `python -m tools.chart` rewrites the schema and the README's table."""
 
 import sys
 
 from tools.chart.readme import README, renewed
+from tools.chart.schema import SCHEMA, renewed_schema
 from tools.errors import ToolError
 
 
 def main() -> int:
-    """Write the table; return 1, and print the reason, if a value cannot be described."""
+    """Write both; return 1, and print the reason, if a value cannot be described."""
+    SCHEMA.write_text(renewed_schema(SCHEMA.read_text("utf-8")), "utf-8")
     try:
         README.write_text(renewed(README.read_text("utf-8")), "utf-8")
     except ToolError as problem:

@@ -8,6 +8,7 @@ import pytest
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.errors import ConfigIssue
 from service.main.check import report_of
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import KEPT, FakeCluster
@@ -187,7 +188,7 @@ def test_a_right_that_is_not_granted_is_named_with_its_fix(
     cluster.denied = {(f"group {name}" if kind == "group" else name, operation)}
     found = report_of(config, FakeAdmin(cluster), FakeRights(cluster)).problems
     assert found == (
-        (
+        ConfigIssue(
             f'{operation} on the {kind} "{name}" is not granted',
             f"grant {operation} on {kind} {name} to the user that the service connects as",
         ),

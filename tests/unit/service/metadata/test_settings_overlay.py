@@ -100,7 +100,11 @@ def test_only_routes_that_are_there_are_paused() -> None:
             ("addresses", "y", "strategy"),
             "must be",
         ),
-        (SettingsOverlay(addresses={"y": {"no-key": 1}}), (), "not a setting"),
+        (
+            SettingsOverlay(addresses={"y": {"no-key": 1}}),
+            ("addresses", "y", "no-key"),
+            "not a setting",
+        ),
         (SettingsOverlay(paused=("gone",)), ("paused",), '"gone", which is not a route'),
     ],
 )
