@@ -1,4 +1,4 @@
-"""Test suites (`make test`): runs every suite that this machine can run, two at a time.
+"""Test suites (`make test`): runs every suite that this machine can run, three at a time.
 
 A suite whose tools are missing is skipped with the reason; everything else has to pass. The table
 at the end has the seconds of each suite beside its budget in a whole run on two cores. A suite
@@ -30,7 +30,7 @@ UNIT: Final = (
 )
 BROKER: Final = "broker and not spark and not helm and not browser"
 JAVA: Final = ("java", "javac", "mvn")
-LANES: Final = 2
+LANES: Final = 3
 """How many suites run at once: tests spend most of their time waiting, above all for brokers."""
 _PRINT_LOCK: Final = Lock()
 

@@ -1,4 +1,4 @@
-"""Suites run two at a time; what fails is told with what it printed."""
+"""Suites run three at a time; what fails is told with what it printed."""
 
 from pathlib import Path
 
