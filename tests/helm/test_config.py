@@ -43,7 +43,8 @@ def test_the_file_says_what_the_values_say(helm: Helm, value_set: Path) -> None:
 def test_awkward_names_arrive_as_they_are(helm: Helm) -> None:
     addresses = {name: {"id_cache_size": 7} for name in AWKWARD_NAMES}
     routes = [
-        {"name": name, "inputs": [name], "scope": "partition"} for name in AWKWARD_NAMES if name
+        {"name": f"route {number}", "inputs": [name], "scope": "partition"}
+        for number, name in enumerate(filter(None, AWKWARD_NAMES))
     ]
     objects = helm.render(values={"config": {"addresses": addresses, "routes": routes}})
     found = tomllib.loads(config_toml(objects))

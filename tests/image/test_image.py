@@ -16,7 +16,7 @@ from tests.broker.service import REPOSITORY, Service
 from tests.broker.world import World
 from tests.soak.footprint import tree
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.image.build import Image
 from tools.image.buildah import Container
 from tools.image.contents import as_cyclonedx, packages_in
@@ -123,7 +123,7 @@ def test_it_serves_a_real_broker_as_its_user_and_changes_nothing_of_the_image(
     with World(kafka.client_properties, tmp_path, group) as world:
         world.create()
         service = world.adopted(Contained(container, tmp_path, free_port(0)))
-        config = world._config(service.port, "0", "state").replace(f"{tmp_path}/state", STATE)
+        config = world.config_text(service.port, "0", "state").replace(f"{tmp_path}/state", STATE)
         (tmp_path / "etc").mkdir()
         (tmp_path / "etc" / "ringfence.toml").write_text(config)
         (tmp_path / "state").mkdir()

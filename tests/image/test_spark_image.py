@@ -15,7 +15,7 @@ import pytest
 from tests.broker.world import World
 from tests.image.conftest import built_or_skipped
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.image.buildah import Container
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1800)]
