@@ -87,12 +87,16 @@ def tables(
     """Append accepted messages and dead letters to Delta tables, each row exactly once."""
     with spark_command():
         from pipeline.progress import on_terminal  # noqa: PLC0415 - --help works without Spark
-        from pipeline.run import RunOptions, TableSource, run_tables  # noqa: PLC0415
-        from pipeline.tables import TableLayout  # noqa: PLC0415
+        from pipeline.tables import (  # noqa: PLC0415
+            RunOptions,
+            TableLayout,
+            TableSource,
+            run_tables,
+        )
 
         topics = {"messages": tuple(outputs or ()), "dead_letters": tuple(dead_letters or ())}
         source = TableSource(
-            *_cluster(config, bootstrap_servers, properties_of(command_config)),
+            *cluster_of(config, bootstrap_servers, properties_of(command_config)),
             {table: named for table, named in topics.items() if named},
         )
         columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
@@ -113,7 +117,7 @@ def show_jars(jars: Jars = None) -> None:
         typer.echo(",".join(map(str, connector_jars(jars))))
 
 
-def _cluster(
+def cluster_of(
     config: Path | None, servers: str, properties: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
     """Return the brokers, and the properties of the Java client for them."""

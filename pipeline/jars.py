@@ -27,18 +27,19 @@ def connector_jars(folder: Path | None) -> tuple[Path, ...]:
     """
     if folder is not None:
         return _checked(folder)
-    if not all((CHECKOUT_JARS / name).is_file() for name in _sums()):
+    if not all((CHECKOUT_JARS / name).is_file() for name in checksums()):
         _fetch(CHECKOUT_JARS)
     return _checked(CHECKOUT_JARS)
 
 
-def _sums() -> dict[str, str]:
+def checksums() -> dict[str, str]:
+    """Return the SHA-256 of each jar, by its file name."""
     lines = (line.split() for line in _SUMS.read_text(encoding="ascii").splitlines())
     return {name: digest for digest, name in lines}
 
 
 def _checked(folder: Path) -> tuple[Path, ...]:
-    for name, expected in _sums().items():
+    for name, expected in checksums().items():
         jar = folder / name
         if not jar.is_file():
             raise PipelineError(
@@ -49,7 +50,7 @@ def _checked(folder: Path) -> tuple[Path, ...]:
                 f"{jar} does not have the checksum of {_SUMS.name}: delete it and fetch it again",
                 exit_code=USAGE,
             )
-    return tuple((folder / name).resolve() for name in _sums())
+    return tuple((folder / name).resolve() for name in checksums())
 
 
 def _fetch(folder: Path) -> None:

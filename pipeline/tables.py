@@ -1,63 +1,44 @@
-"""Tables `messages` and `dead_letters`: their rows from records, their formats, and reading them.
+"""Tables `messages` and `dead_letters`: rows, formats, reading, and the job that writes them.
 
 A row has the columns of `ringfence.spark`, and the day and the address that tables are partitioned
 by. A Delta table has its own list of files. A Parquet table is a folder of files with a list of the
 committed ones in `_spark_metadata`. Spark honours that list when it reads the folder itself (not a
 file in it, not a glob). Readers that list files, such as pyarrow, pandas, Polars, DuckDB or Trino,
 do not: after a crash they may also see a file that no batch committed.
+
+The job appends each row exactly once. A table is `TARGET/NAME`; its read position is in
+`TARGET/checkpoints/NAME`. A batch is planned in the checkpoint, written, listed in the table, and
+only then done. So the job after a killed one resumes with the same offsets, and a batch that is
+listed is not written again. Table and checkpoint belong together; one without the other is
+rejected.
+
+A topic that ends before the read position is rejected too. A topic that was recreated, or that is
+another cluster's, and has grown past that position looks like the old one: use a new target.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
-from ringfence.spark.columns import DEAD_LETTERS, MESSAGES, first
+from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
+from pipeline.jars import connector_jars
+from pipeline.progress import ProgressDisplay
+from pipeline.session import open_session
+from pipeline.source import read_topics
+from pipeline.templates import filled_text, input_topic
+from ringfence.spark.columns import DEAD_LETTERS, MESSAGES
 from ringfence.spark.reader import dead_letters, messages
 
-_FIELD: Final = re.compile(r"\{(topic|key|sha256:value|header:[^{}]+)\}")
-
-
-def filled(template: str, topic: Column) -> Column:
-    """Return the bytes of a template for each record; `topic` is the record's input topic."""
-    parts = _FIELD.split(template)
-    pieces = [_field(part, topic) if at % 2 else _bytes(part) for at, part in enumerate(parts)]
-    return sf.concat(*pieces)
-
-
-def filled_text(template: str, topic: Column) -> Column:
-    """Return a template as text; null if the bytes are not UTF-8."""
-    return sf.try_validate_utf8(filled(template, topic).cast("string"))
-
-
-def input_topic(template: str, topic: Column) -> Column:
-    """Return the input topic of an output topic that a template like `{topic}.unique` has named.
-
-    A name that does not match the template is returned unchanged.
-    """
-    before, _, after = template.partition("{topic}")
-    expression = f"^{re.escape(before)}(.+){re.escape(after)}$"
-    found = sf.regexp_extract(topic, expression, 1)
-    return sf.when(found != "", found).otherwise(topic)
-
-
-def _bytes(text: str) -> Column:
-    return sf.lit(text).cast("binary")
-
-
-def _field(name: str, topic: Column) -> Column:
-    if name == "topic":
-        return topic.cast("binary")
-    if name == "key":
-        return sf.col("key")
-    if name == "sha256:value":
-        return sf.sha2(sf.col("value"), 256).cast("binary")
-    return first(sf.col("headers"), name.removeprefix("header:"))
-
+_CONTINUOUS_EVERY: Final = "10 seconds"
+_WAIT_S: Final = 1
+BATCH_RECORDS_MAX: Final = 1_000_000
 
 Format = Literal["delta", "parquet"]
 
@@ -130,3 +111,171 @@ def compact(spark: SparkSession, target: Path, name: str) -> None:
 
 def _day() -> Column:
     return sf.to_date(sf.col("timestamp"))
+
+
+class TableSource(NamedTuple):
+    """A cluster, the client properties for it, and the topics of each table."""
+
+    servers: str
+    properties: Mapping[str, str]
+    topics: Mapping[str, Sequence[str]]
+
+
+class RunOptions(NamedTuple):
+    """The options of a run."""
+
+    once: bool = True
+    """Whether to stop when up to date."""
+    batch_records_max: int = BATCH_RECORDS_MAX
+    """Approximate size of a table's batch; a killed batch is written again as a whole."""
+    compact: bool = False
+    """Whether to compact at the end; during a run, Delta compacts by itself."""
+
+
+class TableRows(NamedTuple):
+    """The rows of a table: added by this run, and in total."""
+
+    name: str
+    added: int
+    total: int
+
+
+class TablesResult(NamedTuple):
+    """The result of a run."""
+
+    tables: tuple[TableRows, ...]
+
+
+def run_tables(
+    source: TableSource,
+    target: Path,
+    layout: TableLayout,
+    options: RunOptions,
+    *,
+    jars: Path | None,
+    display: ProgressDisplay,
+) -> TablesResult:
+    """Append what the topics have and the tables lack; once, or until Ctrl-C.
+
+    Raises PipelineError for wrong options, and when the broker or the tables cannot be used.
+    """
+    if not source.topics:
+        raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
+    spark = open_session(connector_jars(jars))
+    try:
+        return update_tables(spark, source, target.resolve(), layout, options, display)
+    finally:
+        spark.stop()
+
+
+def update_tables(
+    spark: SparkSession,
+    source: TableSource,
+    target: Path,
+    layout: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
+    options: RunOptions = RunOptions(),  # noqa: B008
+    display: ProgressDisplay = lambda table, reports: None,  # noqa: ARG005 - ignores the reports
+) -> TablesResult:
+    """Do the work of `run_tables` in an existing session."""
+    for table in source.topics:
+        _check_target(target, table, layout)
+    before = {table: read_table(spark, target, table).count() for table in source.topics}
+    with _queries(spark, source, target, layout, options) as queries:
+        _wait(queries, source.servers, once=options.once, display=display)
+    if options.compact:
+        for table in source.topics:
+            compact(spark, target, table)
+    after = {table: read_table(spark, target, table).count() for table in source.topics}
+    return TablesResult(
+        tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
+    )
+
+
+def _checkpoint(target: Path, table: str) -> Path:
+    return target / "checkpoints" / table
+
+
+def _check_target(target: Path, table: str, layout: TableLayout) -> None:
+    """Raise PipelineError for a target that cannot be continued.
+
+    With half of it deleted, the sink would skip listed batches, or never repeat lost ones.
+    """
+    unknown = set(layout.partition_by) - set(TABLES[table].fieldNames())
+    if unknown:
+        raise PipelineError(
+            f"table {table!r} has no column {', '.join(sorted(unknown))} to partition by; "
+            "use day and address",
+            exit_code=USAGE,
+        )
+    checkpoint, found = _checkpoint(target, table), format_of(target / table)
+    if found not in (None, layout.format):
+        raise PipelineError(
+            f"{target / table} is a {found} table: continue with --format {found}, or read the "
+            "topics into a new target",
+            exit_code=USAGE,
+        )
+    listed = any((target / table).glob(JOURNALS[layout.format]))
+    done = any((checkpoint / "commits").glob("[0-9]*"))
+    planned = any((checkpoint / "offsets").glob("[0-9]*"))
+    if (listed and not planned) or (done and not listed):
+        raise PipelineError(
+            f"{target / table} and {checkpoint} do not belong together: one of them was deleted; "
+            "delete the other too and read the topics again",
+            exit_code=CONTRADICTION,
+        )
+
+
+@contextmanager
+def _queries(
+    spark: SparkSession, source: TableSource, target: Path, layout: TableLayout, options: RunOptions
+) -> Iterator[list[StreamingQuery]]:
+    """Start a query for each table; stop them all on exit."""
+    queries: list[StreamingQuery] = []
+    reader = {"maxOffsetsPerTrigger": str(options.batch_records_max)}
+    try:
+        for table, topics in source.topics.items():
+            stream = read_topics(spark, source.servers, topics, source.properties, options=reader)
+            writer = (
+                TRANSFORMS[table](stream, layout)
+                .writeStream.queryName(table)
+                .format(layout.format)
+                .outputMode("append")
+                .partitionBy(*layout.partition_by)
+                .option("path", str(target / table))
+                .option("checkpointLocation", str(_checkpoint(target, table)))
+                # A later version may have more columns, which are then added to existing tables.
+                .option("mergeSchema", "true")
+            )
+            trigger = (
+                writer.trigger(availableNow=True)
+                if options.once
+                else writer.trigger(processingTime=_CONTINUOUS_EVERY)
+            )
+            queries.append(trigger.start())
+        yield queries
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _wait(
+    queries: Sequence[StreamingQuery], servers: str, *, once: bool, display: ProgressDisplay
+) -> None:
+    """Wait until every query has ended, one has failed, or the user interrupts."""
+    running = list(queries)
+    try:
+        while running:
+            running = [query for query in running if not _ended(query, servers)]
+            for query in queries:
+                display(str(query.name), query.recentProgress)
+    except KeyboardInterrupt:
+        # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
+        if once:
+            raise
+
+
+def _ended(query: StreamingQuery, servers: str) -> bool:
+    try:
+        return bool(query.awaitTermination(_WAIT_S))
+    except StreamingQueryException as error:
+        raise query_failed(str(query.name), servers, str(error)) from error

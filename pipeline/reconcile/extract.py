@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from pipeline.reconcile.scope import RouteScope
-from pipeline.tables import filled, filled_text
+from pipeline.templates import filled, filled_text
 from ringfence.headers import (
     BOOKMARK,
     DUPLICATE_ID,

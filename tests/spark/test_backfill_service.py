@@ -22,7 +22,7 @@ from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
 from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -22,7 +22,7 @@ from tests.spark.judging import named, rows
 from tests.spark.ledger import Ledger, Row
 from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -19,8 +19,16 @@ from pyspark.sql import functions as sf
 
 from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
 from pipeline.progress import BatchTally, TableProgress
-from pipeline.run import RunOptions, TableRows, TableSource, update_tables
-from pipeline.tables import TRANSFORMS, Format, TableLayout, read_table
+from pipeline.tables import (
+    TRANSFORMS,
+    Format,
+    RunOptions,
+    TableLayout,
+    TableRows,
+    TableSource,
+    read_table,
+    update_tables,
+)
 from tests.broker.conftest import create_topic
 from tests.broker.reading import still_open
 from tests.support.waiting import LIMIT_S, eventually

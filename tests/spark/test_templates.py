@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.tables import filled, filled_text, input_topic
+from pipeline.templates import filled, filled_text, input_topic
 from ringfence.spark.columns import RECORD
 from service.dedup.claim import identifier_of
 from service.dedup.dead_letter import RedrivenRecord
