@@ -18,6 +18,7 @@ from service.kafka.topics import config_topic
 from service.metadata.image import MetadataImage
 from service.metadata.layout import Topology, contradiction
 from service.metadata.record import MetadataRecord
+from service.metadata.settings import SettingsHistory
 from service.metadata.settings_change import Change, SettingsChange, SettingsSnapshot, checked
 from service.metadata.topic import MetadataWriter
 from service.metadata.watcher import MetadataWatcher
@@ -111,10 +112,19 @@ class SettingsService:
         self._writer = MetadataWriter(
             lambda: clients(Hop.INPUTS), config_topic(file.service.group_id), clock
         )
+        self._newest: SettingsSnapshot | None = None
+        """That of the newest document: requests read it far more often than it changes."""
 
     def read(self) -> SettingsSnapshot:
         """Return the settings; Unavailable while they are not known."""
-        return SettingsSnapshot.of(self._file, self._metadata_watcher.read())
+        return self._snapshot(self._metadata_watcher.read())
+
+    def _snapshot(self, documents: SettingsHistory) -> SettingsSnapshot:
+        """Return the snapshot of documents that no longer change, validated once."""
+        found = self._newest
+        if found is None or found.documents.newest != documents.newest:
+            found = self._newest = SettingsSnapshot.of(self._file, documents)
+        return found._replace(documents=documents)
 
     def config(self) -> Config:
         """Return the effective configuration; that of the file until the settings are known."""
@@ -134,7 +144,7 @@ class SettingsService:
         made: list[SettingsChange] = []
 
         def records(settings: MetadataImage) -> list[MetadataRecord]:
-            snapshot = SettingsSnapshot.of(self._file, settings.documents.copy())
+            snapshot = self._snapshot(settings.documents.copy())
             overlay = change(snapshot)
             effective = checked(snapshot, overlay)
             made.append(SettingsChange(snapshot, overlay, effective, snapshot.revision))

@@ -75,6 +75,15 @@ def test_a_change_is_kept_with_who_made_it_and_why() -> None:
     assert (newest.actor, newest.reason, newest.source) == ("me", "why", "rest")
 
 
+def test_a_revision_is_validated_once() -> None:
+    editor = editor_of(Living())
+    assert editor.read().effective is editor.read().effective
+    edit(editor, sized(5))
+    effective = editor.read().effective
+    assert effective.config.addresses.settings("any").id_cache_size == 5
+    assert editor.try_out(lambda _: sized(6)).before.effective is effective
+
+
 def test_a_change_sees_the_newest_and_what_it_raises_writes_nothing() -> None:
     living = Living()
     one, other = editor_of(living), editor_of(living)
