@@ -1,15 +1,23 @@
-"""Formatting: numbers, sizes, times and durations for people. Pure.
+"""Formatting: numbers, sizes, times and durations for people, in console and commands. Pure.
 
 Times are UTC, with the date unless it is today. A number has its unit beside it or in the head of
-its column.
+its column. Durations are also read here, in every form that people write.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 NONE: Final = "\N{EN DASH}"
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _SPANS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+_NUMBER: Final = r"\d{1,12}(?:\.\d+)?"  # longer numbers exceed what JSON and clocks can represent
+_ISO: Final = re.compile(
+    rf"P(?:(?P<d>{_NUMBER})D)?"
+    rf"(?:T(?:(?P<h>{_NUMBER})H)?(?:(?P<m>{_NUMBER})M)?(?:(?P<s>{_NUMBER})S)?)?"
+)
+_SHORT: Final = re.compile(rf"({_NUMBER})(ms|s|min|m|h|d)")
+_UNIT_MS: Final = dict(_SPANS) | {"ms": 1, "m": 60_000}
 
 
 def number(value: float | None) -> str:
@@ -108,3 +116,17 @@ def sentence(text: str | None) -> str:
 def plural(count: float, one: str, many: str | None = None) -> str:
     """Return a count and its noun."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def short_duration_ms(text: str) -> int | None:
+    """Return the milliseconds of `250ms`, `30s`, `90m`, `2h` or `7d`; None for other formats."""
+    found = _SHORT.fullmatch(text)
+    return None if found is None else round(float(found[1]) * _UNIT_MS[found[2]])
+
+
+def duration_ms(text: str) -> int | None:
+    """Return the milliseconds of `PT30M`, `30m` or `1800` (seconds); None for other formats."""
+    found = _ISO.fullmatch(text)
+    if found and any(found.groups()):
+        return round(sum(float(value) * _UNIT_MS[u] for u, value in found.groupdict("0").items()))
+    return round(float(text) * 1000) if re.fullmatch(_NUMBER, text) else short_duration_ms(text)

@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from api.console import charts
-from api.console import formatting as words
 from api.console.client import ApiProblem, ConsoleClient, PageFailed
 from api.console.forms import to
 from api.principal import principal_of
+from service import formatting as words
 from service.printable import visible
 
 POLICY: Final = (

@@ -28,6 +28,7 @@ from api.problems import (
 from api.schemas import Document, time_of
 from service.config.addresses import AddressBook
 from service.config.load import Config, RouteSettings
+from service.formatting import duration_ms
 from service.metadata.settings import (
     OverlayError,
     SettingsHistory,
@@ -43,7 +44,6 @@ from service.metadata.settings_change import (
     SettingsEditor,
 )
 from service.queries.settings import EvictionAnswer, EvictionQuery, Setting
-from service.queries.sizing import duration_ms
 
 Source = Literal["file", "rest"]
 

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from api.schemas import Document, Given, Held
 from service.config.addresses import LITERAL_MARKER, AddressSettings
+from service.formatting import duration_ms
 from service.queries import sizing
 from service.queries.addresses import AddressAnswer
 from service.queries.errors import NotPossible
@@ -18,7 +19,7 @@ _WILD: Final = frozenset("*#()")
 
 def _duration_ms(given: object) -> int:
     text = str(given) if isinstance(given, int | float | str) and given is not True else ""
-    found = sizing.duration_ms(text) if len(text) <= 64 else None
+    found = duration_ms(text) if len(text) <= 64 else None
     if found is None or not 0 < found <= _YEAR_MS:
         raise ValueError(
             "a duration is a number of seconds, or text such as PT30M or 30m, of at most a year"

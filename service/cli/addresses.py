@@ -15,7 +15,6 @@ from service.cli.cells import (
     age,
     count,
     duration_ms,
-    several,
     share,
     size,
     source,
@@ -28,6 +27,7 @@ from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import ApiError
 from service.cli.settings_change import apply_change, current
 from service.errors import ExitCode
+from service.formatting import plural
 
 app = noun("Addresses: what each remembers, how far back, and its settings.")
 
@@ -192,7 +192,7 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
 
 def _held(found: Mapping[str, Any]) -> str:
     """Return how many ids an address holds; unknown until its state is loaded."""
-    return "ids" if found["ids_held"] is None else several(found["ids_held"], "id")
+    return "ids" if found["ids_held"] is None else plural(found["ids_held"], "id")
 
 
 def _plan(found: Mapping[str, Any]) -> Page:

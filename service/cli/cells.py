@@ -4,20 +4,17 @@ The plain form is exact: digits without separators, bytes, milliseconds, RFC 333
 """
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
+from service import formatting
 from service.errors import ExitCode, ExitError
 
 Tone = Literal["", "good", "warn", "bad", "dim", "strong"]
 
 NOTHING: Final = "-"
 
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
-
-_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 _PHASES: Final[Mapping[str, Tone]] = {
     **dict.fromkeys(("running", "done", "active", "open", "accepted", "applied"), "good"),
@@ -74,33 +71,14 @@ def size(size_bytes: int | None) -> Cell:
     """Return a number of bytes as a cell."""
     if size_bytes is None:
         return count(None)
-    value, unit = float(size_bytes), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    digits = 0 if unit == 0 or value >= 100 else 1
-    return Cell(str(size_bytes), f"{value:.{digits}f} {_UNITS[unit]}", right=True)
+    return Cell(str(size_bytes), formatting.size(size_bytes), right=True)
 
 
 def span(span_ms: float | None) -> Cell:
     """Return a duration as a cell."""
     if span_ms is None:
         return count(None)
-    return Cell(str(round(span_ms)), span_text(span_ms), right=True)
-
-
-def span_text(span_ms: float) -> str:
-    """Return a duration in its two largest units."""
-    if span_ms < 1_000:
-        return f"{round(span_ms)} ms"
-    if span_ms < 10_000:
-        return f"{span_ms / 1_000:.1f} s"
-    rest = round(span_ms / 1_000)
-    parts: list[str] = []
-    for seconds, unit in _SPANS:
-        amount, rest = divmod(rest, seconds)
-        if amount or parts:
-            parts.append(f"{amount} {unit}" if amount else "")
-    return " ".join(part for part in parts[:2] if part)
+    return Cell(str(round(span_ms)), formatting.duration(span_ms), right=True)
 
 
 def when(time: str | None, *, utc: bool, now: datetime | None = None) -> Cell:
@@ -114,7 +92,11 @@ def when(time: str | None, *, utc: bool, now: datetime | None = None) -> Cell:
         shown = shown.replace("+00:00", "Z")
     if now is not None:
         age_ms = (now - moment).total_seconds() * 1_000
-        shown += f"  ({span_text(age_ms)} ago)" if age_ms >= 0 else f"  (in {span_text(-age_ms)})"
+        shown += (
+            f"  ({formatting.duration(age_ms)} ago)"
+            if age_ms >= 0
+            else f"  (in {formatting.duration(-age_ms)})"
+        )
     return Cell(moment.astimezone(UTC).isoformat().replace("+00:00", "Z"), shown)
 
 
@@ -147,29 +129,12 @@ def age(time: str | None) -> Cell:
     moment = datetime.fromisoformat(time)
     passed_ms = (datetime.now(UTC) - moment).total_seconds() * 1_000
     plain = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return Cell(plain, f"{span_text(max(0, passed_ms))} ago", right=True)
+    return Cell(plain, f"{formatting.duration(max(0, passed_ms))} ago", right=True)
 
 
 def text_of(value: object) -> str:
     """Return a value of a document as text: text unchanged, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def several(number: int, thing: str, things: str = "") -> str:
-    """Return a count with its noun in singular or plural: `1 id`, `2 ids`."""
-    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
-
-
-_AGO: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|min|m|h|d)")
-
-_UNIT_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
 
 
 def moment(text: str | None) -> str | None:
@@ -179,8 +144,8 @@ def moment(text: str | None) -> str | None:
     """
     if text is None:
         return None
-    if _AGO.fullmatch(text):
-        return (datetime.now(UTC) - timedelta(milliseconds=duration_ms(text))).isoformat()
+    if (ago_ms := formatting.short_duration_ms(text)) is not None:
+        return (datetime.now(UTC) - timedelta(milliseconds=ago_ms)).isoformat()
     try:
         return datetime.fromisoformat(text).astimezone().isoformat()
     except (ValueError, OverflowError) as error:
@@ -193,8 +158,8 @@ def moment(text: str | None) -> str | None:
 
 def duration_ms(text: str) -> int:
     """Return the milliseconds of `30s`, `90m`, `2h` or `7d`; raise ExitError for other text."""
-    found = _AGO.fullmatch(text)
+    found = formatting.short_duration_ms(text)
     if found is None:
         sentence = f"{text!r} is not a duration; write 250ms, 30s, 90m, 2h or 7d."
         raise ExitError(ExitCode.USAGE, sentence)
-    return round(float(found[1]) * _UNIT_MS[found[2]])
+    return found

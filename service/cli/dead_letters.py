@@ -9,11 +9,12 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, position_of
-from service.cli.cells import NOTHING, Cell, count, moment, position, several, share, size, word
+from service.cli.cells import NOTHING, Cell, count, moment, position, share, size, word
 from service.cli.command import CommandContext, Limit, Out, lines_to, noun, verb
 from service.cli.page import Facts, Page, Part, Table, Title, legible_cell
 from service.cli.problem import ApiError
 from service.errors import AdminExit, ExitCode, ExitError
+from service.formatting import plural
 
 Address = Annotated[
     str | None, typer.Option("--address", metavar="ADDRESS", help="Only of this address.")
@@ -183,8 +184,8 @@ def summary_page(call: CommandContext, counted: Mapping[str, Any]) -> Page:
     """Return the page of a summary."""
     total = counted["dead_letters"]
     number = counted["foreign"]
-    foreign = f", and {several(number, 'foreign record')}" if number else ""
-    parts: list[Part] = [Title(several(total, "dead letter") + foreign)]
+    foreign = f", and {plural(number, 'foreign record')}" if number else ""
+    parts: list[Part] = [Title(plural(total, "dead letter") + foreign)]
     parts += breakdown(counted, total)
     hours = counted["by_hour"][-24:]
     most = max((each["dead_letters"] for each in hours), default=0)

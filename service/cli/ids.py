@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.arguments import PAGE_MAX, Document, lines_of_file, lines_of_stdin, path_of
-from service.cli.cells import Cell, count, position, several, word, yes
+from service.cli.cells import Cell, count, position, word, yes
 from service.cli.command import (
     Address,
     CommandContext,
@@ -22,6 +22,7 @@ from service.cli.command import (
 )
 from service.cli.page import Facts, Page, Table, Title
 from service.errors import AdminExit, ExitError
+from service.formatting import plural
 
 app = noun("Ids: what an address remembers, and since which record.")
 
@@ -119,7 +120,7 @@ def import_ids(
     if call.dry_run:
         call.screen.show(preview, lambda: [Facts(_imported(preview))])
         return
-    question = f"Import {several(preview['ids'], 'id')} into {address}, new: {preview['new']:,}?"
+    question = f"Import {plural(preview['ids'], 'id')} into {address}, new: {preview['new']:,}?"
     confirm(call, question)
     done = call.api.upload(path, lines_of_file(file), input=instead_of, reason=call.reason)
     call.screen.show(done, lambda: [Facts(_imported(done))])
@@ -192,7 +193,7 @@ def _imported(done: Mapping[str, Any]) -> list[tuple[str, Cell]]:
 def _left(sighting: Mapping[str, Any]) -> Cell:
     """Return how many more ids will evict this one."""
     number = sighting["slots_to_eviction"]
-    return Cell(str(number), several(number, "more id"))
+    return Cell(str(number), plural(number, "more id"))
 
 
 def _id_facts(found: Mapping[str, Any]) -> Facts:

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from service.cli.arguments import Document, path_of, position_of
-from service.cli.cells import Cell, Tone, count, phase, several, share, span, word
+from service.cli.cells import Cell, Tone, count, phase, share, span, word
 from service.cli.command import CommandContext, Limit, Risk, confirm, noun, verb
 from service.cli.dead_letters import FilterOptions, breakdown, table
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.errors import ExitCode, ExitError
+from service.formatting import plural
 
 
 class RedriveMode(StrEnum):
@@ -47,7 +48,7 @@ _TITLES: Final = (
 
 def number_of(preview: Mapping[str, Any]) -> str:
     """Return how many dead letters a redrive would send: `5 of 36,592 dead letters`."""
-    matched = several(preview["matched"], "dead letter")
+    matched = plural(preview["matched"], "dead letter")
     matched = matched if preview["complete"] else f"more than {matched}"
     if preview["redrives"] == preview["matched"]:
         return matched

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from service.cli.arguments import Document, InputDocument
-from service.cli.cells import age, count, several, source, text_of, word
+from service.cli.cells import age, count, source, text_of, word
 from service.cli.command import CommandContext, confirm
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import ExitCode, ExitError
+from service.formatting import plural
 
 _NOT_SET = ("etag", "revision", "source", "name", "pattern")
 """Keys of a document that are not settings."""
@@ -34,7 +35,7 @@ def apply_change(
     is_lossy = bool(forgets.get("ids_forgotten") or forgets.get("needs_force"))
     if (is_lossy or always_ask) and not call.assume_yes:
         call.screen.preview(difference(what, preview))
-        lost = f" {several(forgets['ids_forgotten'], 'id')} would be forgotten." if is_lossy else ""
+        lost = f" {plural(forgets['ids_forgotten'], 'id')} would be forgotten." if is_lossy else ""
         confirm(call, f"{what}?{lost}")
     done = send(
         {
@@ -112,7 +113,7 @@ def _forgotten(forgets: Mapping[str, Any] | None) -> Page:
     ]
     titles = ("address", "partition", "strategy", "ids", "forgotten", "oldest", "newest")
     verb = "is" if forgets["ids_forgotten"] == 1 else "are"
-    head = f"{several(forgets['ids_forgotten'], 'id')} {verb} forgotten{more}"
+    head = f"{plural(forgets['ids_forgotten'], 'id')} {verb} forgotten{more}"
     return [Title(head), Table(titles, rows, "")]
 
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from service.cli.cells import Cell, age, count, phase, several, share, size, span, span_text, word
+from service.cli.cells import Cell, age, count, phase, share, size, span, word
 from service.cli.command import CommandContext, noun, single, verb
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import ExitCode
+from service.formatting import duration, plural
 
 app = single()
 
@@ -153,7 +154,7 @@ def _partitions(now: StatusReport) -> Sequence[Part]:
     found = now.partitions["partitions"]
     lag = sum(each["lag_records"] or 0 for each in found)
     more = "" if now.partitions["complete"] else ", and more that are not reported"
-    head = f"{several(len(found), 'partition')}{more}; {several(lag, 'record')} behind"
+    head = f"{plural(len(found), 'partition')}{more}; {plural(lag, 'record')} behind"
     return [Title(head), partitions_table(found)]
 
 
@@ -192,10 +193,10 @@ def _restored(document: Mapping[str, Any], *, is_done: bool) -> Cell:
 
 def _workers(now: StatusReport) -> Sequence[Part]:
     found = now.workers["workers"]
-    beat = span_text(now.status["heartbeat_age_ms"])
+    beat = duration(now.status["heartbeat_age_ms"])
     if not found:
         return [Title(f"last heartbeat {beat} ago")]
-    head = f"{several(len(found), 'process', 'processes')}; oldest heartbeat {beat} ago"
+    head = f"{plural(len(found), 'process', 'processes')}; oldest heartbeat {beat} ago"
     return [Title(head), workers_table(found)]
 
 
@@ -285,7 +286,7 @@ def _instances(call: CommandContext, found: Mapping[str, Any]) -> Page:
     ]
     partial = "" if found["complete"] else "; not every partition has an owner that answers"
     return [
-        Title(several(len(rows), "instance") + partial),
+        Title(plural(len(rows), "instance") + partial),
         Table(_TITLES, rows, "None is known.", _SPARE),
     ]
 

@@ -174,7 +174,7 @@ def adopt(
     import time
 
     from service.config.load import load
-    from service.queries.sizing import duration_ms
+    from service.formatting import duration_ms
 
     if (from_topic is None) == (from_file is None):
         raise ExitError(ExitCode.USAGE, "Name a topic with --from-topic, or a file (--from-file).")

@@ -7,7 +7,6 @@ Pure: numbers in, numbers out.
 """
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -27,14 +26,6 @@ WINDOW_BYTES: Final = 450
 """Memory per id of a window. state/strategies/window.py."""
 STORED_BYTES: Final = 44
 """Bytes per id on disk, and in the changelog; measured: 41 to 44. docs/performance.md, ADR 4."""
-
-_NUMBER: Final = r"\d{1,12}(?:\.\d+)?"  # longer numbers exceed what JSON and clocks can represent
-_DURATION: Final = re.compile(
-    rf"P(?:(?P<d>{_NUMBER})D)?"
-    rf"(?:T(?:(?P<h>{_NUMBER})H)?(?:(?P<m>{_NUMBER})M)?(?:(?P<s>{_NUMBER})S)?)?"
-)
-_SHORT: Final = re.compile(rf"({_NUMBER})(ms|s|m|h|d)")
-_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class RingUsage(NamedTuple):
@@ -117,13 +108,3 @@ def round_up(number: int) -> int:
 def reach_ms(capacity: int, rates: AcceptRates) -> int | None:
     """Return how long a size remembers ids at a rate; None without a limit."""
     return None if rates.busiest <= 0 else math.floor(1000 * capacity / rates.busiest)
-
-
-def duration_ms(text: str) -> int | None:
-    """Return the milliseconds of `PT30M`, `30m` or `1800` (seconds); None for other formats."""
-    if short := _SHORT.fullmatch(text):
-        return round(float(short[1]) * _UNIT_MS[short[2]])
-    long = _DURATION.fullmatch(text)
-    if long and any(long.groups()):
-        return round(sum(float(value) * _UNIT_MS[u] for u, value in long.groupdict("0").items()))
-    return round(float(text) * 1000) if re.fullmatch(_NUMBER, text) else None

@@ -12,7 +12,7 @@ from api.console.forms import query_of, read, redirect, segment, to
 from api.console.history import History
 from api.console.render import page, shows_problems
 from service.config.addresses import AddressSettings
-from service.queries.sizing import duration_ms
+from service.formatting import duration_ms
 
 PAGE_SIZE: Final = 50
 NEWEST: Final = 20

@@ -9,11 +9,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.console import formatting as words
 from api.console.charts import Chart, chart
 from api.console.client import ConsoleClient
 from api.console.history import SPANS_S, History, HistoryPoint
 from api.console.render import page, shows_problems
+from service import formatting as words
 
 _STEPS: Final = dict(zip(SPANS_S, (5, 3, 4), strict=True))
 """Number of parts between the marks of the time axis, by time span."""

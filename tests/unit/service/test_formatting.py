@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.console import formatting as words
+from service import formatting as words
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -67,3 +67,25 @@ def test_how_long_ago_something_was() -> None:
 def test_one_is_told_without_an_s() -> None:
     assert words.plural(1, "id") == "1 id"
     assert words.plural(2_000, "id") == "2,000 ids"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("1800", 1_800_000),
+        ("0.5", 500),
+        ("PT30M", 1_800_000),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("30m", 1_800_000),
+        ("250ms", 250),
+        ("7d", 604_800_000),
+        ("P", None),
+        ("PT", None),
+        ("30 m", None),
+        ("-1", None),
+        ("1e3", None),
+        ("", None),
+    ],
+)
+def test_times_as_people_and_programs_write_them(text: str, expected_ms: int | None) -> None:
+    assert words.duration_ms(text) == expected_ms

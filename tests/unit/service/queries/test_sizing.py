@@ -15,7 +15,6 @@ from service.queries.sizing import (
     AcceptRates,
     RingUsage,
     asked,
-    duration_ms,
     observed,
     reach_ms,
     round_up,
@@ -84,25 +83,3 @@ def test_what_is_rounded_up_is_a_little_more_and_easy_to_read(number: int) -> No
     found = round_up(number)
     assert number <= found < number * 1.1 + 1
     assert not str(found)[2:].strip("0")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected_ms"),
-    [
-        ("1800", 1_800_000),
-        ("0.5", 500),
-        ("PT30M", 1_800_000),
-        ("P1DT2H3M4.5S", 93_784_500),
-        ("30m", 1_800_000),
-        ("250ms", 250),
-        ("7d", 604_800_000),
-        ("P", None),
-        ("PT", None),
-        ("30 m", None),
-        ("-1", None),
-        ("1e3", None),
-        ("", None),
-    ],
-)
-def test_times_as_people_and_programs_write_them(text: str, expected_ms: int | None) -> None:
-    assert duration_ms(text) == expected_ms
