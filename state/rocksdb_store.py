@@ -63,7 +63,7 @@ class RocksStore:
         self._path = path
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._db = Rdict(str(path), options=options)
+            self.db = Rdict(str(path), options=options)
             self._position = self._read_position()
         except OSError as error:
             raise StoreFailedError(f"{path}: {error}") from error
@@ -73,7 +73,7 @@ class RocksStore:
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries whose keys start with the prefix, ascending."""
         try:
-            entries = self._db.iter()
+            entries = self.db.iter()
             entries.seek(prefix)
             while entries.valid():
                 key, value = bytes(entries.key()), bytes(entries.value())
@@ -88,7 +88,7 @@ class RocksStore:
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
         try:
-            value = self._db.get(key)
+            value = self.db.get(key)
         except Exception as error:
             raise self._translated(error) from error
         return None if value is None else bytes(value)
@@ -109,7 +109,7 @@ class RocksStore:
 
     def _key_at(self, move: Callable[[RdictIter], None]) -> bytes | None:
         try:
-            entries = self._db.iter()
+            entries = self.db.iter()
             move(entries)
             if entries.valid():
                 found = bytes(entries.key())
@@ -133,7 +133,7 @@ class RocksStore:
                 batch.put(key, value)
         batch.put(_POSITION_KEY, _position_bytes(position))
         try:
-            self._db.write(batch)
+            self.db.write(batch)
         except Exception as error:
             raise self._translated(error) from error
         self._position = position
@@ -153,23 +153,23 @@ class RocksStore:
     def _number(self, name: str) -> int:
         """Return an integer property of RocksDB; 0 when it cannot be read."""
         with suppress(Exception):
-            return int(self._db.property_int_value(f"rocksdb.{name}") or 0)
+            return int(self.db.property_int_value(f"rocksdb.{name}") or 0)
         return 0
 
     def _stalls(self) -> int:
         """Return how many writes were delayed or stopped; RocksDB times them only at a cost."""
         report = ""
         with suppress(Exception):
-            report = self._db.property_value("rocksdb.cf-write-stall-stats") or ""
+            report = self.db.property_value("rocksdb.cf-write-stall-stats") or ""
         return sum(map(int, _STALLS.findall(report)))
 
     def close(self) -> None:
         """Close the database. An error here is ignored: the next open reports the damage again."""
         with suppress(Exception):
-            self._db.close()
+            self.db.close()
 
     def _read_position(self) -> StorePosition | None:
-        value = self._db.get(_POSITION_KEY)
+        value = self.db.get(_POSITION_KEY)
         if value is None:
             return None
         fields = json.loads(value)
@@ -188,12 +188,12 @@ class RocksStores:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._options = _options()
+        self.options = _options()
 
     def open(self, source: PartitionId) -> RocksStore:
         """Open the store of a partition; raise as `Stores.open` does."""
         self._finish_wipe(source)
-        return RocksStore(source, self._path(source), self._options)
+        return RocksStore(source, self._path(source), self.options)
 
     def wipe(self, source: PartitionId) -> None:
         """Delete the store of a partition; raise StoreFailedError when the disk refuses.

@@ -63,12 +63,12 @@ class BridgeConsumer:
     """Consumer of the source cluster, with the partitions that it owns."""
 
     def __init__(self, clients: BridgeClients, group_id: str, clock: Clock) -> None:
-        self._consumer = clients.consumer(self._note_error, self._note_commit)
+        self.consumer = clients.consumer(self.note_error, self.note_commit)
         self._cluster = clients.source
         self._clock = clock
         self._group_id = group_id
         self._mappings: Mapping[str, TopicMapping] = {}
-        self._buffered: Parts = []
+        self.buffered: Parts = []
         """Records that arrived while a commit was awaited; they are read next."""
         self._committing: Offsets = {}
         """Offsets of the commit that is in flight."""
@@ -91,14 +91,14 @@ class BridgeConsumer:
             position.mapping = mappings.get(position.source.topic, position.mapping)
         if changed and mappings:
             topics = sorted(mappings)
-            self._consumer.subscribe(
+            self.consumer.subscribe(
                 topics,
-                on_assign=self._on_assign,
-                on_revoke=self._on_revoke,
-                on_lost=self._on_revoke,
+                on_assign=self.on_assign,
+                on_revoke=self.on_revoke,
+                on_lost=self.on_revoke,
             )
         elif changed:
-            self._consumer.unsubscribe()
+            self.consumer.unsubscribe()
 
     def take_over(self) -> None:
         """Start reading granted partitions at the committed offsets.
@@ -111,7 +111,7 @@ class BridgeConsumer:
             return
         with asking("source"):
             partitions = [TopicPartition(source.topic, source.partition) for source in granted]
-            committed = self._consumer.committed(partitions, timeout=_COMMITTED_TIMEOUT_S)
+            committed = self.consumer.committed(partitions, timeout=_COMMITTED_TIMEOUT_S)
             starts, ends = self._cluster.starts(granted), self._cluster.ends(granted)
             for source, partition in zip(granted, committed, strict=True):
                 self._begin(source, partition, starts[source], ends[source])
@@ -123,7 +123,7 @@ class BridgeConsumer:
             self._checked_s = now_s
         elif now_s - self._checked_s > _CHECK_S:
             with asking("source"):
-                self._consumer.list_topics(min(self._mappings), timeout=_COMMITTED_TIMEOUT_S)
+                self.consumer.list_topics(min(self._mappings), timeout=_COMMITTED_TIMEOUT_S)
             self._checked_s = now_s
 
     def _begin(self, source: PartitionId, partition: TopicPartition, start: int, end: int) -> None:
@@ -134,14 +134,14 @@ class BridgeConsumer:
             offset = OFFSET_BEGINNING
         elif not start <= offset <= end:
             raise self._lost(source, f"{offset} is not within {start} to {end}")
-        self._consumer.incremental_assign([TopicPartition(source.topic, source.partition, offset)])
+        self.consumer.incremental_assign([TopicPartition(source.topic, source.partition, offset)])
         self.granted.discard(source)
         self.running[source] = SourcePartition(source, mapping, offset, offset)
 
     def read(self, records_max: int, wait_s: float) -> Parts:
         """Return new records by partition, without those that were delivered before."""
-        buffered, self._buffered = self._buffered, []
-        parts = buffered or self._consumed(records_max, wait_s)
+        buffered, self.buffered = self.buffered, []
+        parts = buffered or self.consumed(records_max, wait_s)
         # A partition that was revoked since may have been assigned again, from another offset.
         return [part for part in parts if self.running.get(part[0].source) is part[0]]
 
@@ -161,12 +161,12 @@ class BridgeConsumer:
         started_s = self._clock.monotonic_s()
         self._commit_error = None
         with asking("source"):
-            self._consumer.commit(offsets=partitions, asynchronous=True)
+            self.consumer.commit(offsets=partitions, asynchronous=True)
             while self._committing:
-                if sum(len(messages) for _, messages in self._buffered) >= _BUFFERED_RECORDS_MAX:
+                if sum(len(messages) for _, messages in self.buffered) >= _BUFFERED_RECORDS_MAX:
                     self._clock.sleep(_ANSWER_S)
                 # Only `consume` runs the commit callback, and it returns records too.
-                self._buffered += self._consumed(AT_ONCE, _ANSWER_S)
+                self.buffered += self.consumed(AT_ONCE, _ANSWER_S)
                 waits(self._clock.monotonic_s() - started_s)
             if self._commit_error is not None:
                 raise KafkaException(self._commit_error)
@@ -179,16 +179,16 @@ class BridgeConsumer:
             TopicPartition(*each.source, each.committed) for each in self.running.values()
         ]
         with asking("source"):
-            self._consumer.incremental_unassign(partitions)
-            self._consumer.incremental_assign(partitions)
-        self._buffered.clear()
+            self.consumer.incremental_unassign(partitions)
+            self.consumer.incremental_assign(partitions)
+        self.buffered.clear()
         for position in self.running.values():
             position.sent = position.committed
 
     def log(self, position: SourcePartition) -> tuple[int, int] | None:
         """Return log start and last stable offset, as of the last fetch, or None before one."""
         partition = TopicPartition(*position.source)
-        start, end = self._consumer.get_watermark_offsets(partition, cached=True)
+        start, end = self.consumer.get_watermark_offsets(partition, cached=True)
         return (start, end) if end >= 0 else None
 
     def lag(self, position: SourcePartition) -> int | None:
@@ -197,7 +197,7 @@ class BridgeConsumer:
         if log is None:
             return None
         start, end = log
-        (read,) = self._consumer.position([TopicPartition(*position.source)])
+        (read,) = self.consumer.position([TopicPartition(*position.source)])
         # The consumer's position skips transaction markers; the committed offset alone would
         # always leave a lag on a transactional topic.
         at = max(read.offset, position.committed)
@@ -211,11 +211,12 @@ class BridgeConsumer:
 
     def close(self) -> None:
         """Leave the group."""
-        self._consumer.close()
+        self.consumer.close()
 
-    def _consumed(self, records_max: int, wait_s: float) -> Parts:
+    def consumed(self, records_max: int, wait_s: float) -> Parts:
+        """Return the records that have arrived, by partition."""
         with asking("source"):
-            messages = self._consumer.consume(records_max, wait_s)
+            messages = self.consumer.consume(records_max, wait_s)
             errors = errors_of(messages)
             for error, source in errors:
                 self._handle_error(error, source)
@@ -233,11 +234,11 @@ class BridgeConsumer:
         if error.fatal() or error.code() in _REFUSALS:
             raise KafkaException(error)
 
-    def _note_error(self, error: KafkaError) -> None:
+    def note_error(self, error: KafkaError) -> None:
         """Note an error from the client's error callback; the client itself retries."""
         self.lost_broker = self.lost_broker or error.code() in _LOST
 
-    def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    def note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Note the answer to a commit; a late one, for other offsets, is ignored."""
         if {
             PartitionId(partition.topic, partition.partition): partition.offset
@@ -257,12 +258,14 @@ class BridgeConsumer:
 
     # The callbacks run inside `consume`; an exception there would lose the records it returns.
 
-    def _on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
+    def on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
+        """Note partitions that the group assigned; `poll` starts them."""
         self.rebalances += 1
         consumer.incremental_assign([])
         self.granted.update(_sources(granted))
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Drop partitions that the group took away."""
         self.rebalances += 1
         revoked = _sources(partitions)
         read = [source for source in revoked if self.running.pop(source, None) is not None]

@@ -45,7 +45,7 @@ class BridgeLoop:
         self._config, self._clock, self._watch = config, clock, watch
         self._mappings = TopicMappings(config, clients.source, clients.target, clock)
         self.consumer = BridgeConsumer(clients, config.bridge.group_id, clock)
-        self._producer = BridgeProducer(clients, clock)
+        self.producer = BridgeProducer(clients, clock)
         self._suspects: Refused = {}
         self._refused: Refused = {}
         self._settled = True
@@ -68,17 +68,17 @@ class BridgeLoop:
                 self.turn()
             self._watch.publish("stopping")
         finally:
-            self._producer.drop()
+            self.producer.drop()
             self.consumer.close()
 
     def turn(self) -> None:
         """Run one turn: read new records, deliver them, and commit their offsets."""
         self._watch.beat()
         try:
-            self._prepare()
-            shipments = self._send()
+            self.prepare()
+            shipments = self.send()
             if shipments:
-                self._producer.settle(self._undelivered)
+                self.producer.settle(self._undelivered)
                 self.consumer.commit(self._uncommitted)
                 self._committed(shipments)
         except NotDeliveredError as failure:
@@ -88,18 +88,18 @@ class BridgeLoop:
         else:
             self._went_well()
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Refresh topics and subscription, create the producer, and start granted partitions."""
         if self.consumer.lost_broker:
             self.consumer.lost_broker = False
             self._mappings.suspect()
         self._mappings.refresh(settled=self._settled)
         self.consumer.subscribe(self._mappings.open)
-        self._producer.prepare(self._mappings.batch_bytes_max)
+        self.producer.prepare(self._mappings.batch_bytes_max)
         self.consumer.take_over()
         self._patience_s = _PATIENCE_S
 
-    def _send(self) -> list[tuple[SourcePartition, Shipment]]:
+    def send(self) -> list[tuple[SourcePartition, Shipment]]:
         """Read and send a batch in small parts; return what was sent, by partition."""
         rules = self._rules()
         shipments = []
@@ -108,8 +108,8 @@ class BridgeLoop:
             parts = self.consumer.read(min(AT_ONCE, room_records), wait_s)
             for position, messages in parts:
                 self._settled = False
-                shipment = forward(position, messages, rules, self._producer.failed)
-                self._producer.send(shipment.records)
+                shipment = forward(position, messages, rules, self.producer.failed)
+                self.producer.send(shipment.records)
                 position.sent = (messages[-1].offset() or 0) + 1
                 shipments.append((position, shipment))
                 room_records -= len(messages)
@@ -137,7 +137,7 @@ class BridgeLoop:
         self._refused = self._ahead(self._refused)
         self._suspects = self._ahead(self._suspects)
         if not self._suspects:
-            self._producer.together()
+            self.producer.together()
 
     def _ahead(self, refused: Refused) -> Refused:
         running = self.consumer.running
@@ -168,7 +168,7 @@ class BridgeLoop:
 
     def _unanswered(self, unanswered: ClusterRefusedError) -> None:
         self._mappings.suspect()
-        self._producer.drop()
+        self.producer.drop()
         self._rewind()
         self._wait(unanswered.side, unanswered.fault.cause)
 
@@ -200,7 +200,7 @@ class BridgeLoop:
         By then the group may have assigned the partitions to another bridge. Records delivered even
         later could reach a target that has already forgotten the originals.
         """
-        self._late("target", still_s, self._producer.last_error or "nothing so far")
+        self._late("target", still_s, self.producer.last_error or "nothing so far")
 
     def _uncommitted(self, still_s: float) -> None:
         """Report that the commit has not been answered for a while, and give up after a timeout."""

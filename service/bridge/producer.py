@@ -61,7 +61,7 @@ class BridgeProducer:
             return
         self.drop()
         records_max = 1 if self._alone else BATCH_RECORDS_MAX
-        self._producer = self._clients.producer(batch_bytes_max, records_max, self._note_error)
+        self._producer = self._clients.producer(batch_bytes_max, records_max, self.note_error)
         self._batch_bytes_max = batch_bytes_max
 
     def send(self, records: Sequence[Sending]) -> None:
@@ -116,7 +116,8 @@ class BridgeProducer:
         if error is not None:
             self._failed[source, offset] = error
 
-    def _note_error(self, error: KafkaError) -> None:
+    def note_error(self, error: KafkaError) -> None:
+        """Keep an error that the client reports on its own."""
         self.last_error = f"{error.name()}: {error.str()}"
 
     def _not_delivered(self, error: Exception | None) -> NotDeliveredError:
@@ -130,7 +131,7 @@ class BridgeProducer:
         faults = {position: fault_of(each) for position, each in self._failed.items()}
         blamed = {position: fault for position, fault in faults.items() if fault.of_record}
         fault = next(iter(blamed.values()), None) or _fatal(error) or next(iter(faults.values()))
-        proven = self._alone or (len(blamed) == 1 and _is_of_size(fault))
+        proven = self._alone or (len(blamed) == 1 and fault.too_large)
         self._alone = self._alone or (not proven and bool(blamed))
         self.drop()
         suspects = {position: _rejection(each) for position, each in blamed.items()}
@@ -156,10 +157,6 @@ def _fatal(error: Exception | None) -> KafkaFailure | None:
     return fault_of(fatal) if isinstance(fatal, KafkaError) else _SILENT
 
 
-def _is_of_size(fault: KafkaFailure) -> bool:
-    return fault.cause.startswith("MSG_SIZE_TOO_LARGE")
-
-
 def _rejection(fault: KafkaFailure) -> Rejection:
-    reason = Reason.TOO_LARGE if _is_of_size(fault) else Reason.NO_OUTPUT
+    reason = Reason.TOO_LARGE if fault.too_large else Reason.NO_OUTPUT
     return Rejection(reason, f"the broker refused it: {fault.cause}")

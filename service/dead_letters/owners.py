@@ -4,15 +4,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
-from confluent_kafka import murmur2
-
 from ringfence.headers import Reason
 from service.config.load import Config, RouteSettings
 from service.dedup.dead_letter import DeadLetterView, letter_of
 from service.dedup.record import RejectedError, name_of
 from service.dedup.route import InputPartition, InputRoute, Template, finder, resolve
 from service.kafka.admin import ClusterAdmin, TopicInfo
-from service.kafka.topics import by_address, fallback
+from service.kafka.topics import RepartitionTopic, by_address, fallback
 from state.model import PartitionId
 
 Skip = Literal["foreign", "unreadable-headers", "no-route", "no-input", "no-address"]
@@ -51,8 +49,9 @@ class DeadLetterOwners:
         service = config.service
         self._topics = topics
         self._find = finder(config.routes, service.group_id, lambda: topics)
-        self._by_address = by_address(service.group_id)
-        self._partitions = service.by_address_partitions
+        self._by_address = RepartitionTopic(
+            by_address(service.group_id), service.by_address_partitions
+        )
         self._input_partitions: dict[PartitionId, InputPartition] = {}
 
     @classmethod
@@ -75,7 +74,7 @@ class DeadLetterOwners:
         except RejectedError:
             return "no-address"
         if input_partition.route.settings.scope == "address":
-            return PartitionId(self._by_address, murmur2(address.encode(), self._partitions))
+            return self._by_address.decider_of(address)
         return letter.source if self._exists(letter.source) else "no-input"
 
     def _exists(self, source: PartitionId) -> bool:

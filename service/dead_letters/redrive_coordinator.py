@@ -147,12 +147,13 @@ class RedriveCoordinator:
             self._known[job.id] = job
 
     def _run(self) -> None:
-        asyncio.run(self._work())
+        asyncio.run(self.work())
 
-    async def _work(self) -> None:
+    async def work(self) -> None:
+        """Run the jobs that this instance owns, until it stops."""
         while not self._stopping:
             try:
-                self._refresh()
+                self.refresh()
                 await self._assign()
                 await asyncio.sleep(_REFRESH_S)
             except KafkaException as error:
@@ -166,7 +167,7 @@ class RedriveCoordinator:
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=_STOP_S)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Update the known jobs from the metadata topic and the writes that are not read yet."""
         stored = self._metadata_watcher.redrives
         if stored is None:

@@ -14,6 +14,7 @@ from confluent_kafka import Message
 
 from ringfence.headers import Headers
 from service.dedup.partition import OwnedPartition
+from service.dedup.record import Record
 from service.kafka.io import _runs, offsets_of, read_headers
 from state.model import PartitionId
 
@@ -41,9 +42,11 @@ class Slice(NamedTuple):
     """The records of one partition in a batch, in order, never empty; columns of equal length."""
 
     partition: OwnedPartition
-    messages: list[Message]
+    messages: Sequence[Record]
     headers: list[Headers | None]
     offsets: list[int]
+    times_ms: list[int]
+    """Timestamps since the epoch; 0 or less for a record without one."""
     sizes_bytes: list[int]
     """Sizes of the record values."""
 
@@ -51,8 +54,10 @@ class Slice(NamedTuple):
     def of(
         cls, partition: OwnedPartition, messages: list[Message], headers: list[Headers | None]
     ) -> "Slice":
-        """Build a slice; offsets and sizes are read from the messages."""
-        return cls(partition, messages, headers, offsets_of(messages), list(map(len, messages)))
+        """Build a slice; offsets, times and sizes are read from the messages."""
+        times_ms = [timestamp for _, timestamp in map(Message.timestamp, messages)]
+        sizes_bytes = list(map(len, messages))
+        return cls(partition, messages, headers, offsets_of(messages), times_ms, sizes_bytes)
 
 
 class Batch(NamedTuple):

@@ -13,9 +13,8 @@ from itertools import groupby
 from typing import Final, Literal
 
 import structlog
-from confluent_kafka import KafkaException, Message
 
-from ringfence.headers import DeadLetter, Headers, Reason
+from ringfence.headers import DeadLetter, Headers
 from service.dedup.address import AddressContexts
 from service.dedup.batch import Batch, Slice
 from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
@@ -36,10 +35,16 @@ from service.dedup.record import (
 from service.dedup.repartition import Repartitioner
 from service.dedup.route import InputPartition, unrouted
 from service.dedup.transaction_group import TransactionGroups
-from service.kafka.errors import KafkaFailure, KafkaFailureError, Recovery, without_frames
+from service.kafka.errors import (
+    CLIENT_ERROR,
+    KafkaFailure,
+    KafkaFailureError,
+    Recovery,
+    without_frames,
+)
 from state.cache import BatchTooLargeError
 from state.keys import UnknownFormatError
-from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId, Rejection
+from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId
 from state.pending_group import PendingRecord
 from state.segment import Digest
 from state.store import StoreCorruptError, StoreFailedError
@@ -138,7 +143,7 @@ _NOT_BLAMED_ON_RECORDS: Final = (
     # The machine, the broker and the store.
     MemoryError,
     OSError,
-    KafkaException,
+    CLIENT_ERROR,
     StoreCorruptError,
     StoreFailedError,
     UnknownFormatError,
@@ -336,8 +341,7 @@ class _Decider:
         column = part.headers
         if self._plan.on_headers is not None:
             self._plan.on_headers(column)
-        times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
-        offsets, sizes_bytes = part.offsets, part.sizes_bytes
+        offsets, times_ms, sizes_bytes = part.offsets, part.times_ms, part.sizes_bytes
         columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
         tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
         grouping = self._grouping()
@@ -360,9 +364,7 @@ class _Decider:
         progress.outputs, progress.now_ms = [], now_ms
         grouping = self._grouping()
         for name in groups:
-            timeout_ms = self._contexts.at(name.address).settings.group_timeout_ms
-            cause = f"its group was not complete after group_timeout_ms, {timeout_ms} ms"
-            records = grouping.give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
+            records = grouping.time_out(name)
             self._plan.given_up |= {(self._source, record.own_offset) for record in records}
         return progress.outputs
 
@@ -395,7 +397,7 @@ class _Decider:
             with suppress(RejectedError):  # the decision itself will raise it
                 home = self._source
                 address = input_partition.address(letter.own_key, letter.headers)
-                home = PartitionId(by_address.topic, by_address.partition_of(address))
+                home = by_address.decider_of(address)
         if home != self._source and input_partition.fault is None:
             raise WrongPartitionError(
                 f"{home.topic}-{home.partition} decides a dead letter that was sent to another "

@@ -10,8 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from confluent_kafka import Message
-
 from ringfence.headers import ID_BYTES_MAX, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
@@ -261,7 +259,7 @@ class FullPath:
 class Columns(NamedTuple):
     """Records of one input partition, in order; columns of equal length."""
 
-    messages: Sequence[Message]
+    messages: Sequence[Record]
     offsets: Sequence[int]
     """Offsets in the partition that decides."""
     own_offsets: Sequence[int]
@@ -379,7 +377,7 @@ class Evaluator:
 
     def _repetition(
         self,
-        message: Message,
+        message: Record,
         identifier: bytes,
         headers: Headers,
         offset: int,
@@ -398,7 +396,7 @@ class Evaluator:
         return output_of(message, target, letter, self._progress.now_ms)
 
     def _plain_ids(
-        self, messages: Sequence[Message], column: Sequence[Headers | None]
+        self, messages: Sequence[Record], column: Sequence[Headers | None]
     ) -> Sequence[bytes | None]:
         if self._identifier is None:
             return plain_ids(column, self._not_plain)

@@ -1,9 +1,9 @@
 """Pending groups: the transaction groups of a partition that wait for the rest of their records.
 
 A group has a name within an address. Its records are in the state (`state/pending_group.py`);
-this module tracks which of them have arrived. Invariant: `PendingGroups` equals the content of the
-store, and additions and removals of a transaction are visible to its `PendingGroupsDraft` alone
-until the commit.
+this module tracks which of them have arrived, and `transaction_group.py` decides the groups.
+Invariant: `PendingGroups` equals the content of the store, and additions and removals of a
+transaction are visible to its `PendingGroupsDraft` alone until the commit.
 """
 
 from collections import Counter

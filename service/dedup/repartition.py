@@ -8,8 +8,6 @@ more header: the origin, its position in the input.
 from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import Message
-
 from ringfence.headers import Headers, Reason
 from service.dedup.address import AddressContexts
 from service.dedup.batch import Slice
@@ -44,10 +42,9 @@ class Repartitioner:
         progress, name = self._progress, self._name
         progress.outputs, progress.now_ms = [], now_ms
         topic, rejected = self._rules.by_address.topic, 0
-        times_ms = [timestamp for _, timestamp in map(Message.timestamp, part.messages)]
         if self._plan.on_headers is not None:
             self._plan.on_headers(part.headers)
-        rows = zip(part.messages, part.offsets, times_ms, part.headers, strict=True)
+        rows = zip(part.messages, part.offsets, part.times_ms, part.headers, strict=True)
         for message, offset, timestamp, found in rows:
             headers, key = found or (), message.key()
             try:

@@ -65,7 +65,7 @@ class TransactionGroups:
         assert group is not None  # a record was stored in it
         if group.bytes > settings.group_bytes_max:
             cause = f"its group is larger than group_bytes_max, {settings.group_bytes_max} bytes"
-            self.give_up(name, Rejection(Reason.GROUP_TOO_LARGE, cause), offset)
+            self._give_up(name, Rejection(Reason.GROUP_TOO_LARGE, cause), offset)
         elif group.is_complete:
             self._decide(name, context, offset, forgives=forgives)
         limit = settings.groups_open_max
@@ -75,9 +75,15 @@ class TransactionGroups:
                 break
             cause = f"{limit} groups waited, as many as groups_open_max allows"
             why = Rejection(Reason.GROUP_INCOMPLETE, cause)
-            self.give_up(self._draft.eldest(context.name), why, offset)
+            self._give_up(self._draft.eldest(context.name), why, offset)
 
-    def give_up(
+    def time_out(self, name: GroupName) -> list[PendingRecord]:
+        """Dead-letter the pending records of a group that is overdue, and return them."""
+        timeout_ms = self._contexts.at(name.address).settings.group_timeout_ms
+        cause = f"its group was not complete after group_timeout_ms, {timeout_ms} ms"
+        return self._give_up(name, Rejection(Reason.GROUP_INCOMPLETE, cause))
+
+    def _give_up(
         self, name: GroupName, why: Rejection, blamed: int | None = None
     ) -> list[PendingRecord]:
         """Dead-letter the pending records of a group, and return them.
@@ -99,7 +105,7 @@ class TransactionGroups:
         """Dead-letter a group that lacks only this position, whose record cannot be decided."""
         group = self._draft.find(name)
         if group is not None and _would_complete(group, position):
-            self.give_up(name, why, blamed)
+            self._give_up(name, why, blamed)
 
     def _check(
         self,

@@ -7,7 +7,7 @@ never dead-letters anything. Fencing ends the producer, and state is read from t
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 Failure = TypeVar("Failure", bound=BaseException)
 
@@ -37,6 +37,10 @@ class KafkaFailure(NamedTuple):
     """Authentication or authorization failed: only an administrator can change that."""
     too_large: bool = False
     """The record is larger than its topic or the client allows."""
+
+
+CLIENT_ERROR: Final = KafkaException
+"""What calls of the client raise."""
 
 
 class KafkaFailureError(Exception):

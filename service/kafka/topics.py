@@ -1,4 +1,4 @@
-"""Topics: the names of the internal topics, and a snapshot of the output and dead-letter topics.
+"""Topics: the names and partitions of internal topics, and a snapshot of the users' topics.
 
 The service creates its internal topics with the settings they need. Output and dead-letter topics
 belong to the user, unless `create_topics` is set.
@@ -12,6 +12,7 @@ from confluent_kafka import murmur2
 from ringfence.headers import acknowledgements, internal
 from service.errors import ConfigIssue
 from service.kafka.admin import ClusterAdmin, TopicInfo, TopicSpec
+from state.model import PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS
 
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
@@ -41,8 +42,12 @@ class RepartitionTopic(NamedTuple):
     partitions: int
 
     def partition_of(self, address: str) -> int:
-        """Return the partition that decides an address."""
+        """Return the number of the partition that decides an address."""
         return murmur2(address.encode(), self.partitions)
+
+    def decider_of(self, address: str) -> PartitionId:
+        """Return the partition that decides an address."""
+        return PartitionId(self.topic, self.partition_of(address))
 
 
 def new_by_address(group_id: str, partitions: int, largest: int, replication: int) -> TopicSpec:

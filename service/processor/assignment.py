@@ -233,9 +233,9 @@ class Assignment:
             topics.append(fallback(self._settings.group_id))
         self._consumer.subscribe(
             topics,
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
+            on_assign=self.on_assign,
+            on_revoke=self.on_revoke,
+            on_lost=self.on_lost,
         )
 
     def membership(self) -> object | None:
@@ -342,7 +342,8 @@ class Assignment:
 
     # The callbacks run inside `consume`; an exception there would lose the batch it returns.
 
-    def _on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
+    def on_assign(self, consumer: Consumer, granted: list[TopicPartition]) -> None:
+        """Note partitions that the group assigned; none is read before its state is restored."""
         self._note(consumer, "assigned")
         consumer.incremental_assign([])
         for each in granted:
@@ -353,11 +354,13 @@ class Assignment:
             else:
                 self.partitions[source] = _partition(source, input_topic)
 
-    def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+    def on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        """Drop partitions that the group takes away."""
         self._note(consumer, "revoked")
         self._drop(consumer, taken)
 
-    def _on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+    def on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
+        """Drop partitions that another member may own already."""
         self._note(consumer, "lost")
         self._drop(consumer, taken)
         self._member = None

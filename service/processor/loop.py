@@ -8,7 +8,7 @@ commit has succeeded, whatever fails.
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
-from confluent_kafka import KafkaError, KafkaException, murmur2
+from confluent_kafka import KafkaError, KafkaException
 
 from service.clock import Clock
 from service.config.addresses import home_of
@@ -58,26 +58,26 @@ class Loop:
         retry_policy: RetryPolicy,
     ) -> None:
         service = config.service
-        self._clock, self._reporter, self._retry_policy = clock, reporter, retry_policy
+        self._clock, self.reporter, self._retry_policy = clock, reporter, retry_policy
         retry_policy.begin_life()
         self.cache = Cache(service.cache_memory_mb * 1024 * 1024, on_load=reporter.beat)
         self._poison_records = PoisonRecords(service.batch_records_max)
         # A client that is dropped without being closed may stay alive, with its threads.
         with contextlib.ExitStack() as undo:
-            self._transaction_manager = TransactionManager(
+            self.transaction_manager = TransactionManager(
                 clients, service.transaction_timeout_ms, clock, retry_policy.on_wait
             )
-            undo.callback(self._transaction_manager.close)
+            undo.callback(self.transaction_manager.close)
             make_config_topic(service, clients.cluster)
             settings_follower = SettingsFollower(config, clients, clock)
             undo.callback(settings_follower.close)
             reporter.beat()
-            self._active_settings = active_settings = ActiveSettings(
+            self.active_settings = active_settings = ActiveSettings(
                 settings_follower, clients, clock, self.cache, self._poison_records
             )
             # First, so that a transaction that an earlier producer left open is ended before
             # committed offsets are read.
-            self._transaction_manager.prepare(active_settings.targets.batch_bytes_max)
+            self.transaction_manager.prepare(active_settings.targets.batch_bytes_max)
             reporter.beat()
             topic = config_topic(service.group_id)
             routes = InstanceFileRoutes.of(config)
@@ -90,14 +90,14 @@ class Loop:
             undo.callback(self.assignment.close, leaves=False)
             self.assignment.fetching.pause(settings_follower.effective.paused, ())
             self.assignment.subscribe(active_settings.inputs.input_topics)
-            self._poller = Poller(self.assignment, service, clock, reporter, self._on_client_error)
+            self.poller = Poller(self.assignment, service, clock, reporter, self._on_client_error)
             undo.pop_all()
         self._scanner = OccupancyScanner(self.cache)
         self.committer = Committer(
-            self._transaction_manager,
+            self.transaction_manager,
             active_settings,
             self.assignment,
-            self._poller,
+            self.poller,
             self._poison_records,
             self.cache,
             service,
@@ -108,18 +108,18 @@ class Loop:
         self.failures = FailureHandler(
             active_settings,
             self.assignment,
-            self._poller,
+            self.poller,
             self._poison_records,
             self.cache,
             reporter,
             retry_policy,
         )
-        self._upkeep = Upkeep(
+        self.upkeep = Upkeep(
             active_settings,
             self.assignment,
-            self._poller,
+            self.poller,
             self.committer,
-            self._transaction_manager,
+            self.transaction_manager,
             RepartitionPurger(clients.cluster, clock),
             clock,
             reporter,
@@ -131,12 +131,12 @@ class Loop:
 
         Returns whether there were records.
         """
-        self._reporter.beat()
+        self.reporter.beat()
         is_busy = False
         try:
-            waiting = self._upkeep.prepare()
-            batch = self._poller.poll(self._poison_records.records_max)
-            if self._active_settings.inputs.is_suspect and self._upkeep.find_inputs():
+            waiting = self.upkeep.prepare()
+            batch = self.poller.poll(self._poison_records.records_max)
+            if self.active_settings.inputs.is_suspect and self.upkeep.find_inputs():
                 return False  # the records may be of other topics than we took over
             is_busy = bool(batch.slices)
             if is_busy:
@@ -159,8 +159,8 @@ class Loop:
             self._retry_policy.turned(waiting, self.assignment.has_caught_up)
             if self._retry_policy.is_cut_off(finds_broker=not self.assignment.has_no_broker):
                 raise OutcomeUnknownError(ASTRAY)
-            self._reporter.turned(self.assignment, complete=self.assignment.has_all)
-            self._reporter.sample(self.assignment.running, self._scanner, self.config.addresses)
+            self.reporter.turned(self.assignment, complete=self.assignment.has_all)
+            self.reporter.sample(self.assignment.running, self._scanner, self.config.addresses)
         return is_busy
 
     def change(
@@ -173,14 +173,14 @@ class Loop:
         also after a rebalance whose callback runs only now, since partitions of `fill` may be gone.
         """
         rebalances = self.assignment.rebalances
-        self._poller.run_callbacks()
+        self.poller.run_callbacks()
         if self.assignment.rebalances != rebalances:
             raise TransactionAbortedError(REBALANCED)
         plan, now_ms = Plan(), self._clock.wall_ms()
         try:
-            self.committer.commit(plan, fill(self._active_settings.rules, plan, now_ms))
+            self.committer.commit(plan, fill(self.active_settings.rules, plan, now_ms))
         except TargetMissingError:
-            self._active_settings.doubt_targets()
+            self.active_settings.doubt_targets()
             raise
 
     def close(self, *, leaves: bool = False) -> None:
@@ -189,29 +189,29 @@ class Loop:
         With `leaves` the consumer leaves the group, see `Assignment.close`.
         """
         with contextlib.ExitStack() as undo:
-            undo.callback(self._transaction_manager.close)
+            undo.callback(self.transaction_manager.close)
             undo.callback(self.follower.close)
             self.assignment.close(leaves=leaves)
 
     @property
     def config(self) -> Config:
         """The effective configuration: the file overlaid with the settings made over REST."""
-        return self._active_settings.config
+        return self.active_settings.config
 
     @property
     def sessions(self) -> SessionTable:
         """The sessions of publishers, as far as the metadata topic was read."""
-        return self._active_settings.settings_follower.settings.sessions
+        return self.active_settings.settings_follower.settings.sessions
 
     @property
     def follower(self) -> MetadataReader:
         """The reader of the metadata topic."""
-        return self._active_settings.settings_follower.follower
+        return self.active_settings.settings_follower.follower
 
     @property
     def address_counters(self) -> AddressCounters:
         """Counts of each address since the process started."""
-        return self._reporter.address_counters
+        return self.reporter.address_counters
 
     @property
     def decides(self) -> bool:
@@ -230,14 +230,14 @@ class Loop:
         own = running.get(source)
         if own is not None and own.changelog is not None:
             return own
-        rules = self._active_settings.rules
-        input_partition, (topic, count) = rules.input_partitions(name_of(source)), rules.by_address
+        rules = self.active_settings.rules
+        input_partition = rules.input_partitions(name_of(source))
         if input_partition.fault is not None or input_partition.route.settings.scope != "address":
             return None
         # A constant address may begin with the prefix of another address's cache.
         is_own = input_partition.route.address.constant == address
         home = address if is_own else home_of(address)
-        return running.get(PartitionId(topic, murmur2(home.encode(), count)))
+        return running.get(rules.by_address.decider_of(home))
 
     def _on_client_error(self, error: KafkaError, source: PartitionId | None) -> None:
         self.failures.on_client_error(error, source)

@@ -53,7 +53,7 @@ class Poller:
         self._reporter = reporter
         self._on_error = on_error
         self._kept: list[Message] = []
-        self._at_once = min(_FIRST, _AT_ONCE)
+        self.records_at_once = min(_FIRST, _AT_ONCE)
         self._mean_bytes = 1
         """Mean memory of a record in the last piece."""
         self._is_single_piece = False
@@ -74,7 +74,7 @@ class Poller:
             self._on_error(error, source)
         records = [m for m in messages if m.error() is None] if errors else messages
         # After the errors: a partition whose offset is lost is not read any more.
-        records_max = min(records_max, self._at_once)
+        records_max = min(records_max, self.records_at_once)
         return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
 
     def poll_more(self, plan: Plan, records_max: int) -> Batch:
@@ -93,20 +93,25 @@ class Poller:
     @property
     def is_narrowest(self) -> bool:
         """Whether the next transaction has the minimum size of one record."""
-        return self._at_once == 1 and self._is_single_piece
+        return self.records_at_once == 1 and self._is_single_piece
 
     def decided(self, records: int, took_s: float) -> None:
         """Adapt the size of the next piece to the time that this one took to decide."""
         if not records:
             return  # the end of a transaction is timed as well
         if took_s > _PIECE_S:
-            self._at_once = min(self._at_once, max(1, int(records * _PIECE_S / took_s)))
-        elif self._at_once < _AT_ONCE:
-            self._at_once = min(_AT_ONCE, self._at_once + max(1, self._at_once // 4))
+            fitting = max(1, int(records * _PIECE_S / took_s))
+            self.records_at_once = min(self.records_at_once, fitting)
+        elif self.records_at_once < _AT_ONCE:
+            quarter = max(1, self.records_at_once // 4)
+            self.records_at_once = min(_AT_ONCE, self.records_at_once + quarter)
 
     def narrow(self, records: int) -> None:
         """Halve the piece size, and read one piece only: so many records were too much."""
-        self._at_once, self._is_single_piece = max(1, min(self._at_once, records) // 2), True
+        self.records_at_once, self._is_single_piece = (
+            max(1, min(self.records_at_once, records) // 2),
+            True,
+        )
 
     def committed(self) -> None:
         """Allow several pieces again after a commit."""
@@ -123,7 +128,7 @@ class Poller:
 
     def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
         started_s = self._clock.monotonic_s()
-        at_once = min(self._at_once, max(1, _PIECE_BYTES // self._mean_bytes))
+        at_once = min(self.records_at_once, max(1, _PIECE_BYTES // self._mean_bytes))
         messages = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
         took_s = self._clock.monotonic_s() - started_s
         self.spent_s += took_s

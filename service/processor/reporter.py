@@ -185,7 +185,7 @@ class Reporter:
         self._settings = settings
         self._clock = clock
         self._board = board
-        self._metrics = metrics
+        self.metrics = metrics
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         self._totals = RunningTotals()
         self._published_s = float("-inf")
@@ -212,7 +212,7 @@ class Reporter:
 
     def stage(self, stage: Stage, duration_s: float) -> None:
         """Record how long a stage of the current batch took."""
-        self._metrics.stage(stage, duration_s)
+        self.metrics.stage(stage, duration_s)
 
     def begun(self) -> Callable[[Sequence[Headers | None]], None] | None:
         """Note the start of a transaction; return the tracer's callback for headers, if any."""
@@ -235,15 +235,15 @@ class Reporter:
             self._trace.end(plan)
             self._trace = None
         self._totals.add(plan, now_ms)
-        count(self._metrics, plan, now_ms)
-        self._metrics.stage("commit", duration_s)
-        self._metrics.committed(duration_s)
+        count(self.metrics, plan, now_ms)
+        self.metrics.stage("commit", duration_s)
+        self.metrics.committed(duration_s)
 
     def aborted(self, fault: KafkaFailure) -> None:
         """Count and log an aborted transaction."""
         self._totals.transactions_aborted += 1
         self._fail_trace(fault.cause)
-        self._metrics.not_committed("aborted")
+        self.metrics.not_committed("aborted")
         _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
 
     def damaged(self, sentence: str) -> None:
@@ -252,16 +252,16 @@ class Reporter:
 
     def unknown(self, fault: KafkaFailure) -> None:
         """Count and log the end of a life whose last transaction has an unknown outcome."""
-        self._metrics.not_committed("unknown")
+        self.metrics.not_committed("unknown")
         self._fail_trace(fault.cause)
         if fault.fenced:
-            self._metrics.fenced()
+            self.metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
         self._statuses = ()
 
     def client_error(self, name: str, text: str) -> None:
         """Count and log an error that the client reported."""
-        self._metrics.client_error(name)
+        self.metrics.client_error(name)
         _log.warning("client_error", error=name, text=text)
 
     def waiting(self, sentence: str) -> None:
@@ -310,12 +310,12 @@ class Reporter:
         self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
         if settings_follower.document != self._named_by:
             self._named_by = settings_follower.document
-            self._metrics.name_addresses(_named(settings_follower.effective.config))
+            self.metrics.name_addresses(_named(settings_follower.effective.config))
         if settings_follower.fault != self._config_fault:
             self._config_fault = settings_follower.fault
             self._published_s = float("-inf")
             if settings_follower.fault is not None:
-                self._metrics.config_not_applied()
+                self.metrics.config_not_applied()
                 _log.error("settings_not_applied", reason=settings_follower.fault)
 
     def sample(
@@ -328,8 +328,8 @@ class Reporter:
         now_s = self._clock.monotonic_s()
         if now_s - self._sampled_s >= PERIOD_S:
             self._sampled_s = now_s
-            labels = self._metrics.labelled_addresses
-            self._metrics.sampled(self._sampler.take(running, scanner, book, labels))
+            labels = self.metrics.labelled_addresses
+            self.metrics.sampled(self._sampler.take(running, scanner, book, labels))
 
     def _with_wait(self, status: PartitionStatus, partition: OwnedPartition) -> PartitionStatus:
         """Return the status with the lag in time."""
@@ -344,7 +344,7 @@ class Reporter:
         if changes.total() < self._changes.total():
             self._changes = Counter()  # a new life counts from 0
         for kind, times in (changes - self._changes).items():
-            self._metrics.rebalance(kind, times)
+            self.metrics.rebalance(kind, times)
         self._changes = Counter(changes)
 
     def _log_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
@@ -366,7 +366,7 @@ class Reporter:
 
     def _log_held(self, held: Mapping[PartitionId, int]) -> None:
         """Log each input that is newly held back by an open transaction."""
-        self._metrics.held_back(len(held))
+        self.metrics.held_back(len(held))
         for source in sorted(held.keys() - self._held):
             reason = describe_held({source: held[source]})
             _log.warning("input_held_back", partition="{}-{}".format(*source), reason=reason)

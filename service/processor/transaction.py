@@ -114,7 +114,7 @@ class TransactionManager:
         """
         self.close()
         self._suspect = False
-        producer = self._clients.producer(self._batch_bytes_max, self._note_error)
+        producer = self._clients.producer(self._batch_bytes_max, self.note_error)
         self._largest_batch_bytes = self._batch_bytes_max
         self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
         return producer
@@ -287,7 +287,7 @@ class TransactionManager:
     def _waited_s(self, since_s: float) -> float:
         return self._clock.monotonic_s() - since_s
 
-    def _note_error(self, _error: KafkaError) -> None:
+    def note_error(self, _error: KafkaError) -> None:
         """A connection was lost or a request timed out: a copy of it may still arrive."""
         self._suspect = True
 

@@ -30,7 +30,9 @@ _CHANGES: Final = (*OF_ONE, *OF_ALL, EvictionQuery)
 _AGAIN: Final = " try again, and see /v1/status for what it waits for."
 
 
-class _PendingQuery(NamedTuple):
+class PendingQuery(NamedTuple):
+    """A query that waits for its turn; its reply is due by a time of the monotonic clock."""
+
     query: Query
     reply: Future[Answer]
     deadline_s: float
@@ -64,8 +66,8 @@ class QueryInbox(QueryService):
         self._depth = depth
         self._lock = threading.Lock()
         """Serialises the callers; the loop takes queries without it."""
-        self._reads: deque[_PendingQuery] = deque()
-        self._changes: deque[_PendingQuery] = deque()
+        self._reads: deque[PendingQuery] = deque()
+        self._changes: deque[PendingQuery] = deque()
         self._running: deque[_RunningQuery] = deque()
         self._took_new = False
         """Whether the last step was the first one of a query."""
@@ -79,8 +81,8 @@ class QueryInbox(QueryService):
 
         Raise `Busy` if the inbox is full, and `Unavailable` if it is closed.
         """
-        pending = _PendingQuery(query, Future(), deadline_s)
-        self._put(pending)
+        pending = PendingQuery(query, Future(), deadline_s)
+        self.add(pending)
         return pending.reply
 
     def change(self, answer: Callable[[Query], Answer | Steps[Answer]], limit: int) -> None:
@@ -124,7 +126,8 @@ class QueryInbox(QueryService):
         self.change(_refuse, len(self._changes))
         self.answer(_refuse, lambda: True)
 
-    def _put(self, pending: _PendingQuery) -> None:
+    def add(self, pending: PendingQuery) -> None:
+        """Queue a query, or refuse it if the inbox is closed."""
         is_change = isinstance(pending.query, _CHANGES)
         with self._lock:
             if self._closed:
@@ -137,7 +140,7 @@ class QueryInbox(QueryService):
 class _RunningQuery:
     """A query that is being answered."""
 
-    def __init__(self, pending: _PendingQuery, steps: Steps[Answer]) -> None:
+    def __init__(self, pending: PendingQuery, steps: Steps[Answer]) -> None:
         self._pending = pending
         self._steps = steps
 
@@ -164,7 +167,7 @@ class _RunningQuery:
 
 
 def _started(
-    pending: _PendingQuery, answer: Callable[[Query], Answer | Steps[Answer]]
+    pending: PendingQuery, answer: Callable[[Query], Answer | Steps[Answer]]
 ) -> _RunningQuery | None:
     """Start to answer a query; None if its caller has stopped waiting."""
     if not pending.reply.set_running_or_notify_cancel():

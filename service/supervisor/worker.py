@@ -138,7 +138,7 @@ class LoopRunner:
                 self._retry_policy.wait(sentence, until_commit=not unknown.fault.fenced)
                 pause_s = _PAUSE_S
                 if unknown.fault.fenced:
-                    self._fenced(unknown.fault)
+                    self.note_fencing(unknown.fault)
                     pause_s = random.uniform(*_FENCED_PAUSE_S)  # noqa: S311 - no secret
                 if self._retry_policy.waited_s() > self._patience_s(unknown.fault):
                     raise self._gives_up(unknown.fault.cause) from unknown
@@ -147,13 +147,13 @@ class LoopRunner:
         self._inbox.close()
 
     def _run_loop(self) -> None:
-        loop = self._open_loop()
+        loop = self.open_loop()
         if loop is None:
             return
         self._resumes = self._deciding = True
         try:
             while not self._stopping:
-                self._turn(loop)
+                self.turn(loop)
             self._reporter.publish("stopping", ())
         finally:
             self._deciding = False
@@ -161,14 +161,15 @@ class LoopRunner:
             with contextlib.suppress(KafkaException):
                 loop.close(leaves=self._stopping)
 
-    def _turn(self, loop: Loop) -> None:
+    def turn(self, loop: Loop) -> None:
+        """Run one turn of a loop, then answer queries; ExitError if its state cannot be used."""
         try:
             has_read = loop.turn()
-            answer = partial(self._answer, loop)
+            answer = partial(self.answer, loop)
             self._inbox.change(answer, _CHANGES_MAX)
             with self._budget.of_turn(has_read=has_read) as is_left:
                 self._inbox.answer(answer, is_left)
-            self._raise_change_error(loop)
+            self.raise_change_error(loop)
         except StoreFailedError as error:
             sentence = f"The state folder failed: {error}; repair the disk and start again."
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
@@ -179,7 +180,7 @@ class LoopRunner:
             )
             raise ExitError(ExitCode.CONTRADICTION, sentence) from error
 
-    def _answer(self, loop: Loop, query: Query) -> Steps[Answer]:
+    def answer(self, loop: Loop, query: Query) -> Steps[Answer]:
         """Return the loop's answer; an error that leaves a change in doubt also ends the turn."""
         if self._change_error is not None:
             raise Unavailable("An earlier change has failed; try again.")
@@ -205,7 +206,7 @@ class LoopRunner:
             sentence = f"The broker refused the change ({aborted.fault.cause}); try again."
             raise Unavailable(sentence) from aborted
 
-    def _raise_change_error(self, loop: Loop) -> None:
+    def raise_change_error(self, loop: Loop) -> None:
         """Handle the error of a change as if the turn had raised it."""
         error, self._change_error = self._change_error, None
         if isinstance(error, StoreCorruptError):
@@ -213,7 +214,7 @@ class LoopRunner:
         elif error is not None:
             raise error
 
-    def _open_loop(self) -> Loop | None:
+    def open_loop(self) -> Loop | None:
         """Return a loop once the broker responds; None if stopped before that."""
         while not self._stopping:
             self._reporter.beat()
@@ -262,7 +263,7 @@ class LoopRunner:
             "check the address, the network and the user's ACLs.",
         )
 
-    def _fenced(self, fault: KafkaFailure) -> None:
+    def note_fencing(self, fault: KafkaFailure) -> None:
         """Raise ExitError if it was fenced in the same way a short time ago.
 
         The two ways count separately: of two processes with one name, each may be fenced once as a

@@ -18,8 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from tools.broker.config import HOST, Door, door_properties
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import HOST, Door, door_properties, free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 from tools.broker.three import NUMBERS, ThreeBrokers

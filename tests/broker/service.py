@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from tests.broker.workload import PARTITIONS
 from tests.support.waiting import LIMIT_S, eventually
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.broker.embedded import LAUNCH
 from tools.processes import children_of
 

@@ -13,7 +13,7 @@ from tests.broker.desk import Desk, sentence
 from tests.broker.service import ringfence
 from tests.broker.topics import create_topic
 from tests.support.waiting import eventually
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 
 pytestmark = pytest.mark.broker
 

@@ -53,7 +53,7 @@ def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
     wait_shared(service)
     world.send()
     world.wait_decided()
-    fates = world._judged()
+    fates = world.judged()
     held = sum(map(len, fates.rings.values()))
     eventually(lambda: is_level(sums(service), held), service)
     assert names(service) == {row.name for row in documented(PAGE.read_text("utf-8"))}

@@ -102,7 +102,7 @@ class World(Stage):
     ) -> Service:
         """A service, not yet started; with another volume it is the same one on another node."""
         name = f"{instance}-{volume}"
-        return self.written(name, lambda at: self._config(at, instance, volume), port=port)
+        return self.written(name, lambda at: self.config_text(at, instance, volume), port=port)
 
     def started(self, instance: str = "0", volume: str = "state") -> Service:
         """The same, started."""
@@ -113,7 +113,7 @@ class World(Stage):
     def store_folder(self, instance: str = "0", volume: str = "state") -> Path:
         return self.folder / volume / self.group / instance
 
-    def _config(self, port: int, instance: str, volume: str) -> str:
+    def config_text(self, port: int, instance: str, volume: str) -> str:
         return configuration(
             self.service_client,
             self.group,
@@ -225,7 +225,7 @@ output = "{self.output}"
 
     def verify_fates(self) -> None:
         """Every input has one fate, the model's, in order and unchanged."""
-        fates = self._judged()
+        fates = self.judged()
         assert fates.letters, "the workload has no duplicates, it proves nothing"
         outputs, letters = self.read(self.output), self.read(self.letters)
         for number in range(PARTITIONS):
@@ -243,13 +243,13 @@ output = "{self.output}"
     def verify_changelog(self) -> None:
         """What is remembered is what the model remembers."""
         held = _held(self.fold(), self.run_of)
-        assert held == self._judged().rings, "the changelog is not the model's ring"
+        assert held == self.judged().rings, "the changelog is not the model's ring"
 
     def run_of(self, value: bytes) -> Segment:
         """A run, as whoever wrote it meant it."""
         return decode(value)
 
-    def _judged(self) -> Fates:
+    def judged(self) -> Fates:
         inputs = self.decided_in_order()
         assert len(inputs) == self._sent, "the workload itself was not written once and whole"
         return judged(self.input, inputs)

@@ -6,7 +6,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.node import Machine
 from tools.pictures.browser import Look, complaints, dress, hosts_asked, opened

@@ -17,7 +17,7 @@ from tests.broker.world import Manner, World
 from tests.browser.seen import BROWSER, every, figures, link, one, redrive, texts, until, wait_for
 from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.pictures.browser import complaints
 
 pytestmark = BROWSER

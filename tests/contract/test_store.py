@@ -229,7 +229,7 @@ def test_whoever_reads_a_damaged_block_is_told(
     stores = RocksStores(tmp_path)
     store = stores.open(SOURCE)
     store.apply([Edit(key, value_of(number)) for number, key in enumerate(KEYS)], position(1))
-    store._db.flush()
+    store.db.flush()
     store.close()
     (file,) = tmp_path.rglob("*.sst")
     file.write_bytes(flipped(file.read_bytes(), file.stat().st_size // 2))
@@ -246,9 +246,9 @@ class Killed(BaseException):
 def with_two_logs(folder: Path) -> None:
     """A store as it lies on the disk while its older log is not in tables yet."""
     live = RocksStores(folder / "live")
-    live._options.set_write_buffer_size(64 * 1024)
-    live._options.set_max_write_buffer_number(4)
-    live._options.set_min_write_buffer_number_to_merge(3)
+    live.options.set_write_buffer_size(64 * 1024)
+    live.options.set_max_write_buffer_number(4)
+    live.options.set_min_write_buffer_number_to_merge(3)
     store, number = live.open(SOURCE), 0
     while len([*folder.rglob("*.log")]) < 2:
         store.apply([Edit(b"r%06d" % number, value_of(number))], position(number))
@@ -366,15 +366,15 @@ def test_a_store_that_another_process_has_open_is_held_and_not_damaged(tmp_path:
 
 def test_a_store_tells_what_it_takes_and_a_closed_one_nothing(tmp_path: Path) -> None:
     stores = RocksStores(tmp_path)
-    stores._options.set_level_zero_file_num_compaction_trigger(1)
-    stores._options.set_level_zero_slowdown_writes_trigger(1)
+    stores.options.set_level_zero_file_num_compaction_trigger(1)
+    stores.options.set_level_zero_slowdown_writes_trigger(1)
     store = stores.open(SOURCE)
     new = store.figures()
     store.apply([Edit(b"r%06d" % n, value_of(n)) for n in range(200)], position(1))
     written = store.figures()
     files = (tmp_path / "orders-3").iterdir()
     assert written.disk_bytes == sum(file.stat().st_size for file in files)
-    store._db.flush()
+    store.db.flush()
     kept = store.figures()
     assert new[:1] + new[3:4] + new[5:] == (0, 0, 0, 0)
     assert written.keys == 201, "the position is one"

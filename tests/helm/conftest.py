@@ -10,7 +10,7 @@ import pytest
 from tests.helm.box import why_none
 from tests.helm.chart import Helm
 from tools.broker.cluster import Broker, open_broker
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.go import GoMissingError, GoProgram
 from tools.helm.build import HELM
 from tools.kubernetes.build import KUBERNETES

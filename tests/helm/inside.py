@@ -56,10 +56,10 @@ class Inside(NamedTuple):
         inside = cls(folders, variables, found, tuple(words))
         file = Path(folders["/etc/ringfence"]) / "ringfence.toml"
         file.write_text(inside.here(config_toml(objects)), encoding="utf-8")
-        inside._furnish(objects)
+        inside.furnish(objects)
         return inside
 
-    def _furnish(self, objects: list[Object]) -> None:
+    def furnish(self, objects: list[Object]) -> None:
         """Put what the Secrets hold where it is mounted."""
         held = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "Secret"}
         volumes = {each["name"]: each for each in pod_spec(objects)["volumes"]}

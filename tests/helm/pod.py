@@ -19,7 +19,7 @@ from tests.broker.service import REPOSITORY, Service
 from tests.helm.box import Box, Mount
 from tests.helm.chart import Object, container, environment, only, pod_spec
 from tests.support.waiting import eventually
-from tools.broker.config import _free_port as free_port
+from tools.broker.config import free_port
 from tools.broker.embedded import LAUNCH
 
 Secrets = Mapping[tuple[str, str], str]

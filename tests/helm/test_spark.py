@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from pipeline.command import app
-from pipeline.jars import _sums
+from pipeline.jars import checksums
 from tests.helm.chart import (
     CHART_DIR,
     EVERYTHING,
@@ -53,7 +53,7 @@ def test_a_job_starts_a_command_that_there_is(helm: Helm, value_set: Path) -> No
         assert f"USER {user}:{user}\n" in dockerfile
         assert spec["sparkVersion"].startswith("4.0.")
         assert "deps" not in spec, "nothing is downloaded"
-    assert all("4.0.0" in name for name in _sums() if name.startswith("spark-"))
+    assert all("4.0.0" in name for name in checksums() if name.startswith("spark-"))
 
 
 def test_two_jobs_write_to_targets_of_their_own_in_one_claim(helm: Helm) -> None:

@@ -75,14 +75,14 @@ def with_slow_loads(
 def lived(living: Living, is_done: Callable[[], bool]) -> int:
     """How many lives a worker takes for it."""
     worker = living.worker()
-    genuine = LoopRunner._turn
+    genuine = LoopRunner.turn
 
     def turn(loop: Loop) -> None:
         genuine(worker, loop)
         if is_done():
             worker.stop()
 
-    worker._turn = turn  # type: ignore[method-assign]  # it has no other end
+    worker.turn = turn  # type: ignore[method-assign]  # it has no other end
     worker.run()
     return living.faults.passed["subscribe"]
 
@@ -299,10 +299,10 @@ def sizes_of(loop: Loop) -> list[int]:
                 sent.append(len(part))
                 yield part
 
-        genuine(loop._transaction_manager, plan, counted(), build_offsets, group)  # type: ignore[arg-type]
+        genuine(loop.transaction_manager, plan, counted(), build_offsets, group)  # type: ignore[arg-type]
         sizes.append(sum(sent))
 
-    loop._transaction_manager.commit = commit  # type: ignore[method-assign]
+    loop.transaction_manager.commit = commit  # type: ignore[method-assign]
     return sizes
 
 

@@ -20,11 +20,11 @@ def test_who_is_no_member_of_the_group_commits_nothing() -> None:
     loop = living.running()
     living.send("a")
     consumer = loop.assignment.consumer
-    loop.assignment._on_lost(consumer, [])
+    loop.assignment.on_lost(consumer, [])
     loop.turn()
     assert "not a member" in (waiting_for(living) or "")
     assert living.committed() is None
-    loop.assignment._on_assign(consumer, [])
+    loop.assignment.on_assign(consumer, [])
     turns(loop)
     assert living.values("orders.unique") == ["a"]
 
@@ -101,7 +101,7 @@ def test_a_change_is_not_made_after_a_rebalance_that_is_heard_of_only_by_it() ->
     living = Living()
     loop = living.running()
     assignment, begun_ms = loop.assignment, living.cluster.now_ms
-    heard = at_read(1, lambda: assignment._on_assign(assignment.consumer, []))
+    heard = at_read(1, lambda: assignment.on_assign(assignment.consumer, []))
     living.faults.at["consume"] = heard
     with pytest.raises(TransactionAbortedError, match="the group was rebalanced"):
         loop.change(lambda *_: ())

@@ -164,7 +164,7 @@ def test_a_topic_that_is_not_described_for_a_moment_is_not_taken_over_again() ->
     living = Living()
     loop = living.running()
     (partition,) = loop.assignment.running.values()
-    input_topics = loop._active_settings.inputs.input_topics
+    input_topics = loop.active_settings.inputs.input_topics
     silent = {
         name: each._replace(topic_id="", changelog_id="") for name, each in input_topics.items()
     }

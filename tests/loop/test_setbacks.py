@@ -200,7 +200,7 @@ def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
     loop.turn()
     assert waiting_for(living) is None
     assert living.values("orders.unique") == ["a"]
-    told = loop._reporter._metrics.exposition()
+    told = loop.reporter.metrics.exposition()
     assert b'client_errors_total{code="_ALL_BROKERS_DOWN"} 1.0' in told
 
 
@@ -266,7 +266,7 @@ def test_an_abort_that_neither_a_record_nor_the_group_explains_has_the_topics_de
     unchanged = partial(loop.failures.unchanged, fault)
     for handle in (unchanged, partial(loop.failures.aborted, fault, loop.committer.plan)):
         handle()
-        assert loop._active_settings.inputs.is_suspect is is_doubted
+        assert loop.active_settings.inputs.is_suspect is is_doubted
         turns(loop)
 
 

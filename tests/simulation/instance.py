@@ -154,18 +154,18 @@ class Instance:
     def _turn(self) -> None:
         worker = self._worker or self._started()
         if self.loop is None:
-            self.loop = worker._open_loop()
+            self.loop = worker.open_loop()
         else:
-            worker._turn(self.loop)
+            worker.turn(self.loop)
 
     def _answer(self) -> None:
         worker, loop = self._worker, self.loop
         assert worker is not None  # there is a life
         assert loop is not None
-        answer = partial(worker._answer, loop)
+        answer = partial(worker.answer, loop)
         self._inbox.change(answer, 1)
         self._inbox.answer(answer, iter([True, False]).__next__)
-        worker._raise_change_error(loop)
+        worker.raise_change_error(loop)
 
     def _tell(self, fault: KafkaFailure) -> None:
         """What `LoopRunner.run` does when a life has ended."""
@@ -175,7 +175,7 @@ class Instance:
         watch.unknown(fault)
         if fault.fenced:
             self._log.met["fenced"] += 1
-            worker._fenced(fault)
+            worker.note_fencing(fault)
             self._fenced_s = worker.fenced_s
 
     def _started(self) -> LoopRunner:

@@ -152,7 +152,7 @@ MUTANTS: Final = (
     Mutant(
         "the group is not heard before a change over REST",
         "service/processor/loop.py",
-        "        rebalances = self.assignment.rebalances\n        self._poller.run_callbacks()\n",
+        "        rebalances = self.assignment.rebalances\n        self.poller.run_callbacks()\n",
         "        rebalances = self.assignment.rebalances\n",
         left_out="the broker refuses the generation",
     ),

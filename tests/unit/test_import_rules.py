@@ -14,6 +14,7 @@ PLANTS = {
     "The service stands on its rules": ("service/dedup/batch.py", "import service.processor.poll"),
     "No package imports a sibling": ("service/dedup/record.py", "import service.dedup.decider"),
     "The rules know no clock": ("service/dedup/record.py", "import time"),
+    "Decisions read columns": ("service/dedup/evaluator.py", "import confluent_kafka"),
     "Strategies know no Kafka": ("state/strategies/ring.py", "import logging"),
     "Strategies are used by what they can do": (
         "service/dedup/checks.py",

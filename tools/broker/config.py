@@ -57,8 +57,8 @@ def choose_ports(written_properties: Path, patience_s: float = 5.0) -> Ports:
             ports = Ports(client=int(client[1]), controller=int(controller[1]))
             if _become_free(ports, time.monotonic() + patience_s):
                 return ports
-    client_port = _free_port(taken=0)
-    return Ports(client=client_port, controller=_free_port(taken=client_port))
+    client_port = free_port(taken=0)
+    return Ports(client=client_port, controller=free_port(taken=client_port))
 
 
 def server_properties(ports: Ports, data_folder: Path) -> dict[str, str]:
@@ -193,7 +193,7 @@ def _escape(value: str) -> str:
     )
 
 
-def _free_port(taken: int) -> int:
+def free_port(taken: int) -> int:
     """Choose a port below the ephemeral ports.
 
     Otherwise a client that retries the port of a broker that is down could get that very port as

@@ -19,7 +19,7 @@ from state.strategies import ring
 LOOP = [
     "committer.py:Committer.commit",
     "loop.py:Loop.turn",
-    "worker.py:LoopRunner._turn",
+    "worker.py:LoopRunner.turn",
     "run.py:serve",
 ]
 

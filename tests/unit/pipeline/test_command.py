@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from pipeline import jars
-from pipeline.command import _cluster, app
+from pipeline.command import app, cluster_of
 from pipeline.errors import USAGE, PipelineError
 from pipeline.options import existing_folder, local_path, read_properties
 
@@ -44,11 +44,11 @@ def test_tables_know_the_cluster_from_the_file_of_the_service(tmp_path: Path) ->
         '[[routes]]\ninputs = ["orders"]\n'
     )
     given = {"client.id": "x"}
-    assert _cluster(file, "", given) == ("b:1", {"security.protocol": "SSL", "client.id": "x"})
-    assert _cluster(file, "c:2", {})[0] == "c:2"
-    assert _cluster(None, "c:2", given) == ("c:2", given)
+    assert cluster_of(file, "", given) == ("b:1", {"security.protocol": "SSL", "client.id": "x"})
+    assert cluster_of(file, "c:2", {})[0] == "c:2"
+    assert cluster_of(None, "c:2", given) == ("c:2", given)
     with pytest.raises(PipelineError, match="no broker is named") as told:
-        _cluster(None, "", {})
+        cluster_of(None, "", {})
     assert told.value.exit_code == USAGE
 
 

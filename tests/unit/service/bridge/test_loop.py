@@ -133,11 +133,11 @@ def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_
     bridging.turns()
     bridging.send(b"1", b"2")
     consumer = bridging.loop.consumer
-    consumer._buffered = consumer._consumed(10, 0)
-    assert consumer._buffered
-    places = consumer._consumer.assignment()
-    consumer._on_revoke(consumer._consumer, places)
-    consumer._on_assign(consumer._consumer, places)
+    consumer.buffered = consumer.consumed(10, 0)
+    assert consumer.buffered
+    places = consumer.consumer.assignment()
+    consumer.on_revoke(consumer.consumer, places)
+    consumer.on_assign(consumer.consumer, places)
     bridging.turns()
     assert bridging.arrived() == [b"1", b"2"]
 
@@ -145,7 +145,7 @@ def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_
 def test_a_commit_that_nobody_answers_is_told_and_asked_again() -> None:
     bridging = Bridging()
     bridging.turns()
-    answer = bridging.loop.consumer._note_commit
+    answer = bridging.loop.consumer.note_commit
     bridging.send(b"1")
     bridging.clients.answers = lambda *_answer: None
     bridging.turns(1)
@@ -196,7 +196,7 @@ def test_records_that_the_client_delivers_again_are_left_out() -> None:
     bridging.send(b"1", b"2", b"3")
     bridging.turns()
     consumer = bridging.loop.consumer
-    consumer._consumer.seek(TopicPartition("orders", 0, 1))
+    consumer.consumer.seek(TopicPartition("orders", 0, 1))
     bridging.send(b"4")
     bridging.turns()
     assert bridging.arrived() == [b"1", b"2", b"3", b"4"]
@@ -207,10 +207,10 @@ def test_a_partition_that_was_taken_away_is_not_committed() -> None:
     bridging.turns()
     bridging.send(b"1")
     consumer = bridging.loop.consumer
-    bridging.loop._prepare()
-    assert bridging.loop._send()
-    bridging.loop._producer.settle(lambda _waited_s: None)
-    consumer._on_revoke(consumer._consumer, consumer._consumer.assignment())
+    bridging.loop.prepare()
+    assert bridging.loop.send()
+    bridging.loop.producer.settle(lambda _waited_s: None)
+    consumer.on_revoke(consumer.consumer, consumer.consumer.assignment())
     consumer.commit(lambda _waited_s: None)
     assert bridging.arrived() == [b"1"]
     assert bridging.committed() is None

@@ -120,7 +120,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(errand_module, "_PAUSES_S", (0,))
     site = Site()
-    work = site.events.create_task(site.coordinator._work())
+    work = site.events.create_task(site.coordinator.work())
     with capture_logs():
         yield site
         site.coordinator._stopping = True
@@ -169,7 +169,7 @@ def test_a_redrive_that_is_ordered_again_under_its_key_is_the_same_on_every_inst
         cast("MetadataWatcher", site),
         site.living.clock,
     )
-    other._refresh()  # before the first was written: it knows of none
+    other.refresh()  # before the first was written: it knows of none
     first = site.order("k", actor="ada")
     orders = RedriveService(
         lambda: site.config,

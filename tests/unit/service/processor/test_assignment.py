@@ -240,7 +240,7 @@ def test_a_revoked_partition_closes_its_store_and_is_forgotten(tmp_path: Path) -
     ring_of(ours.cache, ORDERS, store, "a")
     with pytest.raises(Exception, match="lock"):
         stores.open(ORDERS)
-    ours.assignment._on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])
+    ours.assignment.on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])
     assert (ours.assignment.partitions, ours.assignment.running) == ({}, {})
     assert (ours.fetched, ours.cache.memory_bytes) == ([], 0)
     stores.open(ORDERS).close()
@@ -250,7 +250,7 @@ def test_a_partition_that_is_revoked_in_the_middle_of_its_restore_is_restored_no
     ours = member(remembering(OneByOne()))
     ours.hear()
     ours.assignment.step()
-    ours.assignment._on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])
+    ours.assignment.on_revoke(ours.assignment.consumer, [TopicPartition(*ORDERS)])
     assert ours.assignment.restorer.replays == {}
     ours.assignment.step()
     assert ours.assignment.partitions == {}
@@ -275,10 +275,10 @@ def test_a_partition_that_comes_back_is_taken_over_anew() -> None:
     ours = member(remembering())
     ours.take_over()
     consumer = ours.assignment.consumer
-    ours.assignment._on_revoke(consumer, [TopicPartition(*ORDERS)])
+    ours.assignment.on_revoke(consumer, [TopicPartition(*ORDERS)])
     commit(ours.living, 5)
     ours.living.send(*"abcdef")
-    ours.assignment._on_assign(consumer, [TopicPartition(*ORDERS)])
+    ours.assignment.on_assign(consumer, [TopicPartition(*ORDERS)])
     assert phases(ours.assignment) == [PartitionPhase.ASSIGNED]
     ours.assignment.step()
     assert ours.offsets() == [5]
@@ -603,7 +603,7 @@ def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken
     ours.take_over()
     assignment, input_topics = ours.assignment, ours.assignment._input_topics
     both = {**input_topics, "former": input_topics["orders"]}
-    assignment._on_assign(assignment.consumer, [TopicPartition(*former)])
+    assignment.on_assign(assignment.consumer, [TopicPartition(*former)])
     for _ in range(2):
         assert list(assignment.partitions) == [ORDERS]
         assignment.subscribe(both)
@@ -611,7 +611,7 @@ def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken
         assignment.subscribe(both)
         assert assignment.partitions[former] is found
         assignment.subscribe(input_topics)
-    assignment._on_revoke(assignment.consumer, [TopicPartition(*former)])
+    assignment.on_revoke(assignment.consumer, [TopicPartition(*former)])
     assignment.subscribe(both)
     assert list(assignment.partitions) == [ORDERS]
 

@@ -311,7 +311,7 @@ def test_a_route_that_goes_and_comes_before_the_group_speaks_is_read() -> None:
     for overlay in (SettingsOverlay(), SettingsOverlay(routes={"more": MORE})):
         put(living, overlay)
         with contextlib.suppress(TransactionAbortedError):  # the group is on its way
-            loop._upkeep.follow_settings()
+            loop.upkeep.follow_settings()
     send_more(living, "x")
     turns(loop, 30)
     assert living.values("orders.unique") == ["x"]
@@ -503,5 +503,5 @@ def test_addresses_that_the_configuration_names_have_labels_before_any_other() -
     loop = living.running()
     put(living, sized(5, "billing.eu"))
     turns(loop)
-    labels = living.watch._metrics.labelled_addresses
+    labels = living.watch.metrics.labelled_addresses
     assert labels == {"orders", "billing.eu"}

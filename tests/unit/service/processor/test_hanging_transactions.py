@@ -38,13 +38,13 @@ def test_an_input_that_is_held_back_is_counted_and_the_service_stays_ready() -> 
     for _ in range(5):
         living.cluster.wait(11)
         loop.turn()
-    assert b"ringfence_held_back_partitions 1.0" in loop._reporter._metrics.exposition()
+    assert b"ringfence_held_back_partitions 1.0" in loop.reporter.metrics.exposition()
     assert waiting_for(living) is None
     producer.abort_transaction()
     living.cluster.wait(11)
     turns(loop)
     assert living.values("orders.unique") == ["behind"]
-    assert b"ringfence_held_back_partitions 0.0" in loop._reporter._metrics.exposition()
+    assert b"ringfence_held_back_partitions 0.0" in loop.reporter.metrics.exposition()
 
 
 def test_a_changelog_that_is_held_back_is_waited_for_with_what_to_do() -> None:

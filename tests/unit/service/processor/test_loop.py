@@ -154,7 +154,7 @@ def test_how_long_each_stage_of_a_batch_takes_is_measured(monkeypatch: pytest.Mo
     }
     living.faults.at |= {step: map(living.cluster.wait, each) for step, each in waits_s.items()}
     loop.turn()
-    told = loop._reporter._metrics.exposition().decode()
+    told = loop.reporter.metrics.exposition().decode()
     assert "\nringfence_cache_memory_bytes " in told, "what is held is sampled too"
     found = re.findall(r'batch_duration_seconds_sum{stage="(\w+)"} (\S+)', told)
     assert {stage: float(seconds) for stage, seconds in found} == pytest.approx(
@@ -376,7 +376,7 @@ def test_closing_leaves_the_group_and_no_transaction_open() -> None:
     living.send("a")
     loop = living.running()
     loop.close()
-    assert loop._transaction_manager._producer is None, "it would keep its threads"
+    assert loop.transaction_manager._producer is None, "it would keep its threads"
     assert living.faults.passed["close"] == 2, (
         "the consumers of the group and of the metadata topic"
     )

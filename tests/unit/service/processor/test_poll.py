@@ -74,7 +74,7 @@ def test_whatever_the_group_says_in_the_middle_of_a_transaction_aborts_it() -> N
     loop = living.running()
     living.send(*"abc")
     assignment = loop.assignment
-    living.faults.at["consume"] = at_read(3, lambda: assignment._on_assign(assignment.consumer, []))
+    living.faults.at["consume"] = at_read(3, lambda: assignment.on_assign(assignment.consumer, []))
     loop.turn()
     assert living.values("orders.unique") == []
     assert living.faults.passed["abort_transaction"] == 1
@@ -166,10 +166,10 @@ def test_a_piece_has_as_many_records_as_are_decided_in_a_quarter_of_a_second(
     at_once: int, records: int, took_s: float, then: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    reading = Living().running()._poller
-    reading._at_once = at_once
+    reading = Living().running().poller
+    reading.records_at_once = at_once
     reading.decided(records, took_s)
-    assert reading._at_once == then
+    assert reading.records_at_once == then
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_
 ) -> None:
     living = Living()
     loop = living.running()
-    loop._poller._at_once = at_once
-    loop._poller.narrow(records)
-    assert loop._poller.is_narrowest == (then == 1)
+    loop.poller.records_at_once = at_once
+    loop.poller.narrow(records)
+    assert loop.poller.is_narrowest == (then == 1)
     living.send(*map(str, range(20)))
     loop.turn()
     assert living.committed() == then

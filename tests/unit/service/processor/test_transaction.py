@@ -64,9 +64,9 @@ class Bench:
         self.transaction_manager.prepare(1000)
 
     def commit(self, plan: Decided) -> None:
-        self.transaction_manager.commit(plan, [plan.outputs], self._marks, GroupMetadata(GROUP))
+        self.transaction_manager.commit(plan, [plan.outputs], self.marks, GroupMetadata(GROUP))
 
-    def _marks(self, written: Mapping[PartitionId, int]) -> list[TopicPartition]:
+    def marks(self, written: Mapping[PartitionId, int]) -> list[TopicPartition]:
         self.told = dict(written)
         return [TopicPartition(*ORDERS, 5, "ours")]
 
@@ -129,7 +129,7 @@ def test_what_is_remembered_after_the_last_output_is_written_too() -> None:
         yield []
         made.edits[LOG].append(Edit(b"l", b"w"))
 
-    bench.transaction_manager.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
+    bench.transaction_manager.commit(made, pieces(), bench.marks, GroupMetadata(GROUP))
     assert (bench.told, len(bench.cluster.records(*LOG))) == ({LOG: 1}, 2)
 
 
@@ -224,7 +224,7 @@ def test_offsets_of_a_member_that_is_none_any_more_are_aborted() -> None:
     bench.clients.consumer().subscribe(["out"])
     stranger = GroupMetadata(GROUP, 1, "stranger", "another")
     with pytest.raises(TransactionAbortedError):
-        bench.transaction_manager.commit(plan(), [plan().outputs], bench._marks, stranger)
+        bench.transaction_manager.commit(plan(), [plan().outputs], bench.marks, stranger)
     assert bench.outcome() == NOTHING
 
 
@@ -276,7 +276,7 @@ def test_a_fault_between_two_transactions_ends_a_producer_that_would_be_used_aga
         bench.transaction_manager.prepare(1000)
     with pytest.raises(OutcomeUnknownError):
         bench.commit(plan())
-    bench.transaction_manager._note_error(gone().args[0])
+    bench.transaction_manager.note_error(gone().args[0])
     bench.faults.at["poll"] = iter(fenced, None)
     bench.transaction_manager.prepare(1000)
     bench.commit(plan())
@@ -385,7 +385,7 @@ def test_the_first_part_is_decided_before_the_transaction_begins() -> None:
             bench.cluster.wait(TIMEOUT_MS / 1000 * 0.4)
             yield plan().outputs
 
-    bench.transaction_manager.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
+    bench.transaction_manager.commit(Decided(), decided(), bench.marks, GroupMetadata(GROUP))
     assert seen == [0, 1]
 
 
@@ -401,7 +401,7 @@ def test_a_transaction_in_which_deciding_takes_too_long_is_aborted_before_the_br
         yield plan().outputs
 
     with pytest.raises(TransactionAbortedError, match="deciding took too much") as caught:
-        bench.transaction_manager.commit(Decided(), decided(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(Decided(), decided(), bench.marks, GroupMetadata(GROUP))
     assert caught.value.fault == SLOW
     assert bench.outcome() == NOTHING
     bench.commit(plan())
@@ -470,7 +470,7 @@ def test_a_producer_that_reports_a_loss_before_its_first_transaction_serves_for_
     bench.transaction_manager.close()
 
     def lost() -> Iterator[None]:
-        bench.transaction_manager._note_error(gone().args[0])
+        bench.transaction_manager.note_error(gone().args[0])
         yield None
 
     bench.faults.at["init_transactions"] = lost()
@@ -486,7 +486,7 @@ def test_a_producer_that_reports_a_loss_before_its_first_transaction_serves_for_
 
 def test_a_producer_that_cannot_be_initialised_is_no_producer() -> None:
     bench = Bench()
-    bench.transaction_manager._note_error(gone().args[0])
+    bench.transaction_manager.note_error(gone().args[0])
     bench.faults.at["init_transactions"] = iter([refused()])
     with pytest.raises(TransactionAbortedError):
         bench.commit(plan())
@@ -578,7 +578,7 @@ def test_no_offset_is_told_of_a_changelog_that_did_not_take_all_of_a_plan() -> N
 
     bench.faults.at["send"] = iter([None, refused()])
     with pytest.raises(TransactionAbortedError, match="NOT_ENOUGH_REPLICAS"):
-        bench.transaction_manager.commit(made, pieces(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(made, pieces(), bench.marks, GroupMetadata(GROUP))
     assert (bench.told, bench.outcome()) == ({}, NOTHING)
 
 
@@ -587,7 +587,7 @@ def test_where_the_client_takes_no_more_the_record_that_was_refused_is_blamed() 
     bench.cluster.chance = AtOnce()
     pieces = [plan(size=2 << 20).outputs, made.outputs]
     with pytest.raises(TransactionAbortedError, match="MSG_SIZE_TOO_LARGE") as caught:
-        bench.transaction_manager.commit(made, pieces, bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(made, pieces, bench.marks, GroupMetadata(GROUP))
     assert caught.value.fault.of_record
     assert bench.outcome() == NOTHING
 
@@ -618,11 +618,11 @@ def test_what_cannot_be_decided_leaves_nothing_and_the_next_batch_gets_through()
         raise LookupError("never asked for")
 
     with pytest.raises(LookupError):
-        bench.transaction_manager.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(Decided(), undecided(), bench.marks, GroupMetadata(GROUP))
     assert bench.outcome() == NOTHING
     bench.faults.at["abort_transaction"] = iter([gone()])
     with pytest.raises(OutcomeUnknownError, match="could not be decided"):
-        bench.transaction_manager.commit(Decided(), undecided(), bench._marks, GroupMetadata(GROUP))
+        bench.transaction_manager.commit(Decided(), undecided(), bench.marks, GroupMetadata(GROUP))
     bench.commit(plan())
     assert bench.outcome() == ALL
 

@@ -24,7 +24,7 @@ def test_partitions_that_the_group_left_out_are_told_and_read_each_time_it_happe
         (member,) = living.cluster.group("g").members.values()
         lost = [TopicPartition("orders", number) for number in range(1, 8)]
         member.held -= {PartitionId(place.topic, place.partition) for place in lost}
-        loop.assignment._on_revoke(loop.assignment.consumer, lost)
+        loop.assignment.on_revoke(loop.assignment.consumer, lost)
         living.cluster.wait(6)
         loop.turn()
         assert waiting_for(living) == (

@@ -17,7 +17,7 @@ from service.processor.loop import Loop
 from service.queries.addresses import AddressQuery
 from service.queries.errors import Busy, Unavailable
 from service.queries.ids import ForgetId, IdAnswer, IdQuery
-from service.queries.inbox import _PendingQuery, at_once
+from service.queries.inbox import PendingQuery, at_once
 from service.queries.registry import Answer, Query
 from service.supervisor.worker import LoopRunner
 from state.store import StoreCorruptError, StoreFailedError
@@ -120,7 +120,7 @@ def test_questions_are_answered_between_two_batches(identifier: bytes, *, known:
 
     def ask() -> Iterator[None]:
         yield from [None] * 10
-        living.inbox._put(_PendingQuery(IdQuery("orders", identifier), reply, math.inf))
+        living.inbox.add(PendingQuery(IdQuery("orders", identifier), reply, math.inf))
         yield None
 
     living.faults.at["consume.done"] = ask()
@@ -155,7 +155,7 @@ def test_questions_get_a_sixteenth_of_the_time_while_records_come(
             while True:
                 living.inbox.put(IdQuery("orders", b"a"), math.inf)
                 asked += 1
-        worker._turn(loop)
+        worker.turn(loop)
     share = 3 * asked / (living.cluster.now_ms - began_ms)
     assert (share > 1 / 4) if every > turns else (1 / 20 < share < 1 / 14)
 
@@ -449,7 +449,7 @@ def forgetting(living: Living) -> tuple[Iterator[None], Future[Answer]]:
 
     def ask() -> Iterator[None]:
         yield from [None] * 10
-        living.inbox._put(_PendingQuery(ForgetId("orders", b"a"), reply, math.inf))
+        living.inbox.add(PendingQuery(ForgetId("orders", b"a"), reply, math.inf))
         yield None
 
     return ask(), reply
@@ -553,7 +553,7 @@ def test_changes_that_are_aborted_again_and_again_are_waited_for_by_who_asks_alo
     living.faults.at["commit_transaction"] = repeat(refused())
     for _ in range(100):
         with pytest.raises(Unavailable, match="NOT_ENOUGH_REPLICAS"):
-            at_once(worker._answer(loop, ForgetId("orders", b"a")))
+            at_once(worker.answer(loop, ForgetId("orders", b"a")))
         loop.turn()
         assert living.board.read().waiting_for is None
     assert living.board.read().transactions_aborted > 50
@@ -568,6 +568,6 @@ def test_a_question_after_an_aborted_transaction_may_load_what_it_asks_for() -> 
     loop.turn()
     living.cluster.wait(5)
     loop.cache.drop(ORDERS)
-    answer = at_once(worker._answer(loop, IdQuery("orders", b"a")))
+    answer = at_once(worker.answer(loop, IdQuery("orders", b"a")))
     assert isinstance(answer, IdAnswer)
     assert answer.known

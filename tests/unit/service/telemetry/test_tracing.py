@@ -35,7 +35,7 @@ class Traced(Living):
         settings = TracingSettings(ENDPOINT, sample_ratio, links_max)
         self.tracer = open_tracer(settings, self.config.service, "0", self.exporter)
         self.watch = Reporter(
-            self.config.service, self.clock, self.board, self.watch._metrics, self.tracer
+            self.config.service, self.clock, self.board, self.watch.metrics, self.tracer
         )
 
     def put(self, identifier: bytes, *headers: tuple[str, bytes | None]) -> None:
