@@ -42,6 +42,11 @@ class Key(NamedTuple):
     adapter: TypeAdapter[object]
     schema: Mapping[str, Any]
 
+    @property
+    def allowed(self) -> str:
+        """Return the values that are allowed, as the end of a sentence."""
+        return _allowed(self.schema)
+
     def read(self, value: object) -> object:
         """Return the value in the type that the service uses, or raise InvalidValueError."""
         try:

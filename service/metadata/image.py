@@ -28,14 +28,13 @@ class MetadataImage:
 
     def take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Apply one record; ignore a kind that this version does not know."""
-        layout = layout_of(key, value)
-        if layout is not None:
-            self.layout = layout
-        elif (
-            self.redrives.take(key, value)
-            or self.instances.take(key, value)
-            or self.file_routes.take(key, value, offset)
-        ):
-            return
-        elif self.documents.take(key, value, offset + 1) or self.sessions.take(key, value):
+        if self.documents.take(key, value, offset + 1) or self.sessions.take(key, value):
             self.revision = offset + 1
+        elif (layout := layout_of(key, value)) is not None:
+            self.layout = layout
+        else:
+            _ = (
+                self.redrives.take(key, value)
+                or self.instances.take(key, value)
+                or self.file_routes.take(key, value, offset)
+            )

@@ -368,8 +368,10 @@ def apply(
             assert facts is not None
             position = StorePosition(facts.identity, next_offset, partition.changelog_next, now_ms)
             store.apply(edits, position)
-        partition.volatile.keep(plan.volatile.get(source, ()))
-        partition.groups.apply(plan.groups.get(source, {}))
+        if source in plan.volatile:
+            partition.volatile.keep(plan.volatile[source])
+        if source in plan.groups:
+            partition.groups.apply(plan.groups[source])
     for partition, address, memory, content in plan.sealed:
         cache.apply(partition.source, address, memory, content)
         partition.addresses.add(address)

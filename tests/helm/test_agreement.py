@@ -3,11 +3,14 @@
 The chart refuses early, before anything is installed; the service has the last word.
 """
 
+from pathlib import Path
+
 import pytest
 import re2
 
 from service.config.model import InvalidValueError, ServiceSettings, keys_of
-from tools.chart.schema import SCHEMA, SECTIONS, renewed_schema, schema_of
+from tools.chart.__main__ import GENERATED
+from tools.chart.schema import SECTIONS, schema_of
 
 pytestmark = pytest.mark.helm
 
@@ -19,9 +22,10 @@ def patterns() -> set[str]:
     return {text["pattern"] for text in texts if "pattern" in text}
 
 
-def test_the_schema_is_what_the_generator_writes() -> None:
-    text = SCHEMA.read_text("utf-8")
-    assert text == renewed_schema(text), "run python -m tools.chart"
+@pytest.mark.parametrize("file", GENERATED, ids=lambda file: file.name)
+def test_a_generated_file_is_what_the_generator_writes(file: Path) -> None:
+    text = file.read_text("utf-8")
+    assert text == GENERATED[file](text), "run python -m tools.chart"
 
 
 def test_what_the_pod_decides_is_no_value_of_the_chart() -> None:

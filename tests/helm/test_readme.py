@@ -4,16 +4,10 @@ import pytest
 import yaml
 
 from tests.helm.chart import CHART_DIR
-from tools.chart.readme import README, renewed
 from tools.chart.values import Value, values_of
 from tools.errors import ToolError
 
 pytestmark = pytest.mark.helm
-
-
-def test_the_page_is_what_the_generator_writes() -> None:
-    page = README.read_text("utf-8")
-    assert page == renewed(page), "run python -m tools.chart"
 
 
 def test_every_value_of_the_file_has_its_row() -> None:

@@ -1,1 +1,1 @@
-"""Parts of the chart that are generated: the README's table of values and the values' schema."""
+"""Generated parts: the schema and README of the chart, and the table of all settings."""

@@ -14,12 +14,16 @@ END: Final = "<!-- end of values -->"
 
 def renewed(page: str) -> str:
     """Return the page with a table that matches values.yaml."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ToolError(f"{README} lacks the lines {BEGIN!r} and {END!r}: add both")
-    rows = values_of((CHART / "values.yaml").read_text("utf-8"))
-    return f"{before}{BEGIN}\n{_table(rows)}\n{END}{after}"
+    return replaced(page, BEGIN, END, _table(values_of((CHART / "values.yaml").read_text("utf-8"))))
+
+
+def replaced(page: str, begin: str, end: str, table: str) -> str:
+    """Return the page with a table between two lines; ToolError if it lacks one of them."""
+    before, has_begin, rest = page.partition(begin)
+    _, has_end, after = rest.partition(end)
+    if not has_begin or not has_end:
+        raise ToolError(f"the page lacks the lines {begin!r} and {end!r}: add both")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def _table(rows: list[Value]) -> str:
