@@ -38,7 +38,7 @@ class Cache:
 
     def __init__(self, memory_bytes_max: int, on_load: Callable[[], None] = lambda: None) -> None:
         """`on_load` is called for each entry read from a store, since loading may take long."""
-        self._memory_bytes_max = memory_bytes_max
+        self.memory_bytes_max = memory_bytes_max
         self._on_load = on_load
         self._memory_bytes = 0
         self._memories: OrderedDict[tuple[PartitionId, str], CommittedState] = OrderedDict()
@@ -61,7 +61,7 @@ class Cache:
     @property
     def is_full(self) -> bool:
         """Whether the current transaction uses so much memory that it should end."""
-        return self._used_bytes > _FULL * self._memory_bytes_max
+        return self.used_bytes > _FULL * self.memory_bytes_max
 
     def begin(
         self, *, is_bounded: bool = False, is_late: Callable[[], bool] = lambda: False
@@ -72,7 +72,7 @@ class Cache:
         or requests a state that is not cached while `is_late` reports that no time is left to load.
         """
         self._used.clear()
-        self._used_bytes, self._is_bounded, self._is_late = 0, is_bounded, is_late
+        self.used_bytes, self._is_bounded, self._is_late = 0, is_bounded, is_late
 
     def memory(
         self, source: PartitionId, store: Store, address: str, strategy: Strategy
@@ -91,18 +91,18 @@ class Cache:
         self._memories.move_to_end(name)
         if name not in self._used:
             self._used.add(name)
-            self._used_bytes += memory.memory_bytes
+            self.used_bytes += memory.memory_bytes
             self._make_room()
         return memory
 
     def _make_room(self) -> None:
         """Evict the least recently used states that the current transaction does not use."""
-        while self._memory_bytes > self._memory_bytes_max:
+        while self._memory_bytes > self.memory_bytes_max:
             eldest = next(iter(self._memories))
             if eldest in self._used:  # and so are all that follow
                 break
             self._forget(*eldest)
-        if self._is_bounded and self._used_bytes > _CROWDED * self._memory_bytes_max:
+        if self._is_bounded and self.used_bytes > _CROWDED * self.memory_bytes_max:
             raise BatchTooLargeError
 
     def look(self, source: PartitionId, address: str) -> CommittedState | None:
@@ -173,7 +173,7 @@ class Cache:
             begin, form = prefix(strategy.kind, address), strategy.indexed
             if form is not None:
                 size = form.stored_size(store, address)
-                is_short = self._memory_bytes > self._memory_bytes_max / 2
+                is_short = self._memory_bytes > self.memory_bytes_max / 2
                 if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
                     read = self._reader(source, store, address)
                     return form.load_indexed(self._scanned(store, begin), size, read)

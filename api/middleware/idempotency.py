@@ -49,7 +49,11 @@ class ReplyCache:
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = monotonic_s
         self._kept: OrderedDict[Key, _StoredReply] = OrderedDict()
-        self._bytes = 0
+        self.kept_bytes = 0
+        """Of all bodies."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
     def begin(self, key: Key, request: bytes) -> _StoredReply | None:
         """Return the entry of a key; for a new key, add an entry and return None."""
@@ -64,18 +68,18 @@ class ReplyCache:
         begun = self._kept.get(key)
         if begun is not None:
             self._kept[key] = done = begun._replace(reply=reply, is_done=True)
-            self._bytes += done.bytes
+            self.kept_bytes += done.bytes
         self._evict()
 
     def drop(self, key: Key) -> None:
         """Remove a key, so that its request can run again."""
-        self._bytes -= kept.bytes if (kept := self._kept.pop(key, None)) else 0
+        self.kept_bytes -= kept.bytes if (kept := self._kept.pop(key, None)) else 0
 
     def _evict(self) -> None:
         while self._kept:
             key, oldest = next(iter(self._kept.items()))
             is_old = self._now_s() - oldest.at_s > KEEP_S
-            if not (is_old or len(self._kept) > REPLIES_MAX or self._bytes > BYTES_MAX):
+            if not (is_old or len(self._kept) > REPLIES_MAX or self.kept_bytes > BYTES_MAX):
                 return
             self.drop(key)
 

@@ -122,13 +122,16 @@ _OF_WRITES: Final = {"reason": (Reason, None)}
 
 _OF_RISKS: Final = {"yes": (Yes, False), "dry_run": (DryRun, False)}
 
+RESPONSE_S: Final = 10.0
+"""How long commands wait for a response, unless `--timeout` says otherwise."""
+
 _OF_ALL: Final[dict[str, tuple[object, object]]] = {
     "as_json": (AsJson, False),
     "utc": (Utc, False),
     "url": (Url, None),
     "token_file": (TokenFile, None),
     "ca_file": (CaFile, None),
-    "timeout_s": (Timeout, 10.0),
+    "timeout_s": (Timeout, RESPONSE_S),
 }
 
 

@@ -272,7 +272,10 @@ def _written(route: RouteSettings) -> set[str]:
 
 
 COMMIT_GRACE_MS: Final = 10_000
-"""How long past the transaction timeout a commit of unknown outcome is retried."""
+"""How long past the transaction timeout a commit of unknown outcome is retried.
+
+By default the broker looks for timed-out transactions every ten seconds.
+"""
 
 _POLL_INTERVAL_MS: Final = 300_000  # librdkafka's default for max.poll.interval.ms
 

@@ -7,6 +7,7 @@ Invariants: every record of the batch has exactly one fate in the plan; only acc
 remembered; dropping the plan is the abort.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
@@ -14,7 +15,7 @@ from typing import Final, Literal
 
 import structlog
 
-from ringfence.headers import DeadLetter, Headers
+from ringfence.headers import DeadLetter, Headers, acknowledgements, bookmark
 from service.dedup.address import AddressContexts
 from service.dedup.batch import Batch, Slice
 from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
@@ -23,7 +24,7 @@ from service.dedup.evaluator import Columns, Evaluator
 from service.dedup.output import TargetMissingError
 from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupName, PendingGroupsDraft
-from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan, acknowledged
+from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan
 from service.dedup.record import (
     NO_ORIGIN,
     KnownId,
@@ -460,7 +461,17 @@ class _Decider:
             plan.volatile[self._source] = self._contexts.volatile
         for evaluator in self._evaluators.values():
             evaluator.fast_paths.count(plan.tally)
-        return acknowledged(self._rules.group_id, self._contexts, self._progress.now_ms)
+        return self._acknowledgements()
+
+    def _acknowledgements(self) -> list[Output]:
+        """Build a record for each publisher whose numbers the transaction covers further."""
+        topic, found = acknowledgements(self._rules.group_id), list[Output]()
+        for context in self._contexts:
+            for publisher, number in context.draft.covered().items():
+                payload = {"sequence": number, "bookmark": bookmark(publisher, number).decode()}
+                key, value = _json([context.name, publisher]), _json(payload)
+                found.append((topic, value, key, 0, None, None, self._progress.now_ms, []))
+        return found
 
     def _grouping(self) -> TransactionGroups:
         """Build the decider of groups, for one call only.
@@ -551,3 +562,7 @@ class _Decider:
         assert changelog is not None  # it decides
         if edits:
             self._plan.edits.setdefault(changelog, []).extend(edits)
+
+
+def _json(payload: object) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()

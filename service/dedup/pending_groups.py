@@ -1,4 +1,4 @@
-"""Pending groups: the transaction groups of a partition that wait for the rest of their records.
+"""Pending groups: which records of a partition's unfinished transaction groups have arrived.
 
 A group has a name within an address. Its records are in the state (`state/pending_group.py`);
 this module tracks which of them have arrived, and `transaction_group.py` decides the groups.

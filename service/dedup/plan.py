@@ -1,14 +1,12 @@
 """Plan: the effects of one batch as a value. One transaction applies all of it or none of it."""
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringfence.headers import Headers, acknowledgements, bookmark
-from service.dedup.address import AddressContext
+from ringfence.headers import Headers
 from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupsChange
 from state.cache import BatchTooLargeError
@@ -101,19 +99,3 @@ class Plan:
         if self.is_bounded and not is_first and self.released_bytes > bytes_max:
             raise BatchTooLargeError
         return self.released_bytes < bytes_max // 2
-
-
-def acknowledged(group_id: str, contexts: Iterable[AddressContext], now_ms: int) -> list[Output]:
-    """Build the acknowledgement records of one transaction."""
-    topic = acknowledgements(group_id)
-    found: list[Output] = []
-    for context in contexts:
-        for publisher, number in context.draft.covered().items():
-            payload = {"sequence": number, "bookmark": bookmark(publisher, number).decode()}
-            key, value = _text([context.name, publisher]), _text(payload)
-            found.append((topic, value, key, 0, None, None, now_ms, []))
-    return found
-
-
-def _text(payload: object) -> bytes:
-    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,8 +1,8 @@
-"""Repartitioner: the first hop of scope `address`, to the partition that decides an address.
+"""Repartitioner: forwards the records of scope `address` to the repartition topic.
 
-Nothing is decided or remembered here. The record goes unchanged to the repartition topic,
-to the partition of its address (`service.kafka.topics.RepartitionTopic.partition_of`), with one
-more header: the origin, its position in the input.
+Nothing is decided or remembered here. The record goes unchanged to the partition of its address
+(`service.kafka.topics.RepartitionTopic.partition_of`), with one more header: the origin, its
+position in the input.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Transaction group: records that are accepted or rejected together.
+"""Transaction group: its records are accepted together, rejected together, or time out together.
 
 A group takes effect at its last record, as if all its records arrived there in the order of their
 positions. Nothing of an incomplete group is remembered, so a resent group is decided as a whole. As

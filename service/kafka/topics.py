@@ -1,4 +1,4 @@
-"""Topics: the names and partitions of internal topics, and a snapshot of the users' topics.
+"""Topics: the internal ones, which partition decides an address, and a snapshot of the users' own.
 
 The service creates its internal topics with the settings they need. Output and dead-letter topics
 belong to the user, unless `create_topics` is set.

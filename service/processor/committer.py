@@ -1,4 +1,4 @@
-"""Committer: commits a plan in one transaction, then applies it to store and memory.
+"""Committer: the steps of a batch: decide it, commit the plan, apply it to store and memory.
 
 The records of a batch are decided in pieces, and the outputs of each are sent before the next is
 read. Invariant: store and memory change only after the commit has succeeded.

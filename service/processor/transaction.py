@@ -1,4 +1,4 @@
-"""Transaction: commits a plan as one Kafka transaction, and only then changes store and memory.
+"""Kafka transaction: begins, sends, commits or aborts, and repeats a commit that timed out.
 
 Outputs, dead letters, changelog and input offsets become visible together or not at all. A commit
 that timed out may only be committed again; past the deadline only the broker knows the outcome.
@@ -13,6 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from service.clock import Clock
+from service.config.validation import COMMIT_GRACE_MS
 from service.dedup.decider import UndecidedError
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
@@ -31,9 +32,6 @@ _PAUSE_S: Final = 0.1
 
 _FLUSH_SLICE_S: Final = 0.25
 
-
-# By default the broker checks for timed-out transactions every ten seconds.
-_SCAN_S: Final = 10.0
 
 _NOT_DELIVERED: Final = KafkaFailure(
     Recovery.ABORT,
@@ -231,7 +229,7 @@ class TransactionManager:
             if self._has_expired(fault, began_s):
                 fault = EXPIRED._replace(cause=f"{EXPIRED.cause}; {fault.cause}")
                 raise OutcomeUnknownError(fault)
-            is_late = self._waited_s(started_s) > self._timeout_s + _SCAN_S
+            is_late = self._waited_s(started_s) > self._timeout_s + COMMIT_GRACE_MS / 1000
             if fault.remedy is not Recovery.RETRY or is_late:
                 raise OutcomeUnknownError(fault)
             maybe_committed = self._suspect = True

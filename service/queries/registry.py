@@ -1,4 +1,4 @@
-"""Query registry: all queries and answers, and which of them make a change.
+"""Query registry: all queries and answers, how answers merge, and which queries change state.
 
 A query is a class with a `merge`, which also says what type its answers have; it is listed here for
 the protocols between processes and instances, and `processor.handlers` has a handler for it. The

@@ -1,4 +1,4 @@
-"""Worker router: sends a query to all workers of the instance, and merges their answers.
+"""Worker router: sends a query to all workers of the instance and collects their answers.
 
 Every worker is asked, since partitions move; a worker that does not own the subject refuses. A
 worker that hangs makes the query time out, and blocks nothing else. Metrics are merged here too.

@@ -150,9 +150,9 @@ def test_replies_are_bounded_in_time_number_and_bytes(monkeypatch: pytest.Monkey
     for number in range(20):
         replies.begin(("b", str(number)), b"r")
         replies.end(("b", str(number)), body)
-    assert len(replies._kept) == 5
+    assert len(replies) == 5
     monkeypatch.setattr(idempotency, "BYTES_MAX", 25)
     replies.begin(("c", ""), b"r")
     replies.end(("c", ""), body)
-    assert replies._bytes <= 25
-    assert replies._bytes == sum(each.bytes for each in replies._kept.values())
+    assert len(replies) == 2
+    assert replies.kept_bytes == 20

@@ -83,7 +83,7 @@ class CarriedWorld(World):
 
     def verify_fates(self) -> None:
         """Every input has one fate, the model's, in order and unchanged."""
-        fates = self._judged()
+        fates = self.judged()
         assert fates.letters, "the workload has no duplicates, it proves nothing"
         outputs = {n: [each.record for each in rows] for n, rows in self.read(self.output).items()}
         letters = {n: list(map(letter_of, rows)) for n, rows in self.read(self.letters).items()}
@@ -96,7 +96,7 @@ class CarriedWorld(World):
         stray = drained(self.client, fallback(self.group), 1)
         assert not stray, f"the fallback has dead letters: {stray[:3]}"
 
-    def _judged(self) -> Fates:
+    def judged(self) -> Fates:
         carried = [(n, _as_sent(row)) for n, rows in self._carried.items() for row in rows]
         places = [(row.partition, row.offset) for _, row in carried]
         assert len(places) == len(set(places)) == self._sent, "each input is passed on once"

@@ -179,7 +179,7 @@ def test_a_transaction_uses_no_more_memory_than_there_is(
         send(living, b"%d" % number, *addresses)
     living.running().close()
     loop = living.loop()
-    limit = loop.cache._memory_bytes_max = 60_000
+    limit = loop.cache.memory_bytes_max = 60_000
     held: list[int] = []
     genuine = Cache.memory
 
@@ -187,7 +187,7 @@ def test_a_transaction_uses_no_more_memory_than_there_is(
         try:
             return genuine(cache, *rest)  # type: ignore[arg-type]  # as it was called
         finally:
-            held.append(max(cache.memory_bytes, cache._used_bytes))
+            held.append(max(cache.memory_bytes, cache.used_bytes))
 
     monkeypatch.setattr(Cache, "memory", seen)
     turn_until_running(loop)
@@ -207,7 +207,7 @@ def test_what_a_transaction_does_not_use_is_evicted_while_it_is_decided() -> Non
     send(living, b"x", "a", "b")
     loop = living.running()
     assert loop.cache.look(ORDERS, "a") is not None
-    loop.cache._memory_bytes_max = loop.cache.memory_bytes
+    loop.cache.memory_bytes_max = loop.cache.memory_bytes
     send(living, b"x", "b", "c")
     loop.turn()
     assert [loop.cache.look(ORDERS, address) is None for address in "abc"] == [True, False, False]

@@ -12,6 +12,10 @@ import pytest
 from api.app import create_app
 from api.ports import ServiceView
 from api.server import serve_in_thread
+from service.cli import http
+from service.cli.command import RESPONSE_S
+from service.cli.http import AdminApi
+from service.cli.target import ApiTarget
 from service.main.cli import main
 from service.queries.ids import IdLocation
 from service.queries.inbox import QueryInbox
@@ -20,6 +24,7 @@ from tests.api import conftest as api
 from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
 from tests.fakes.logs import logging_to
 from tests.support.leaks import has_secret
+from tests.support.waiting import LIMIT_S
 
 HELD = api.HELD | {("..", b"\x1b[31m"): IdLocation("orders", 3, 46, 1_700_000_000_004, 3)}
 WORKERS = (
@@ -70,9 +75,17 @@ def user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _patient(target: ApiTarget, timeout_s: float, note: Callable[[str], None]) -> AdminApi:
+    return AdminApi(target, LIMIT_S if timeout_s == RESPONSE_S else timeout_s, note)
+
+
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """Runs the command line: in a pipe, or with answers typed at a terminal."""
+    """Runs the command line: in a pipe, or with answers typed at a terminal.
+
+    A command that names no limit waits for a machine with much else to do.
+    """
+    monkeypatch.setattr(http, "AdminApi", _patient)
 
     def run(*arguments: str, typed: str | None = None, piped: str = "") -> Ran:
         stream = io.StringIO if typed is None else Terminal

@@ -319,7 +319,7 @@ def test_what_is_raised_whatever_is_read_ends_the_life_and_dead_letters_nothing(
     living = Living()
     loop = living.running()
     living.send(*"abcdefgh")
-    monkeypatch.setattr("service.dedup.decider.acknowledged", always(FORESEEN_BY_NOBODY))
+    monkeypatch.setattr("service.dedup.decider.acknowledgements", always(FORESEEN_BY_NOBODY))
     with pytest.raises(KeyError, match="nobody foresaw"):
         turns(loop, 20)
     assert living.values("orders.dlq") == []

@@ -197,7 +197,7 @@ def test_what_all_addresses_would_forget_takes_no_more_memory_than_there_is(
         living.write(b"v", ("addr", name), (DUPLICATE_ID, b"1"))
     loop, held = living.running(), list[int]()
     turns(loop, 5)
-    monkeypatch.setattr(loop.cache, "_memory_bytes_max", 0)
+    monkeypatch.setattr(loop.cache, "memory_bytes_max", 0)
     loop.cache.shrink()
     load = loop.cache._loaded
 

@@ -96,7 +96,7 @@ def test_what_is_not_in_memory_is_loaded_and_let_go_of() -> None:
     living.send("a")
     loop = living.running()
     loop.cache.drop(next(iter(loop.assignment.running)))
-    loop.cache._memory_bytes_max = 0
+    loop.cache.memory_bytes_max = 0
     assert sought(loop, "a").known
     assert address(loop).partitions[0].ids_held == 1
     assert loop.cache.memory_bytes == 0
