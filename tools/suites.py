@@ -66,29 +66,29 @@ class Outcome(NamedTuple):
 
 
 SUITES: Final = (
-    Suite("unit", UNIT, processes=2, budget_s=500),
+    Suite("unit", UNIT, processes=2, budget_s=900),
     Suite(
         "broker",
         f"{BROKER} and not long",
         JAVA,
         ("tools.broker.archive",),
         processes=3,
-        budget_s=1000,
+        budget_s=1250,
     ),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=500),
-    Suite("spark", "spark", JAVA, ("tools.spark_archive",), folder="spark", budget_s=600),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=750),
+    Suite("spark", "spark", JAVA, ("tools.spark_archive",), folder="spark", budget_s=850),
     Suite(
         "image",
         "image",
         ("buildah", "mmdebstrap", *JAVA),
         ("tools.image",),
         folder="image",
-        budget_s=300,
+        budget_s=750,
     ),
     Suite("security", "security", JAVA, folder="security", budget_s=60),
     Suite("simulation", "simulation", folder="simulation", budget_s=160),
     Suite(
-        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=120
+        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=150
     ),
     Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=60),
 )
