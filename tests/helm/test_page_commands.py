@@ -26,7 +26,7 @@ SPARK_OPERATOR = {
     "kind": "CustomResourceDefinition",
     "metadata": {
         "name": SPARK_JOBS,
-        # Kubernetes asks whoever defines kinds below *.k8s.io for this.
+        # Kubernetes requires it of kinds in a group below *.k8s.io.
         "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements"},
     },
     "spec": {
