@@ -140,7 +140,7 @@ def test_tail_tells_each_that_comes_once_and_waits_for_a_service_that_is_away(
     )
     clock = SimpleNamespace(sleep=lambda _s: next(steps)())
     monkeypatch.setattr("service.cli.dead_letters.time", clock)
-    ran = shell("dead-letter", "tail", "--json")
+    ran = shell("dead-letter", "tail", "--json", "--timeout", "5")
     assert [json.loads(line)["partition"] for line in ran.out.splitlines()] == [0, 1]
     assert ran.err.count("Waiting …") == 1
 
