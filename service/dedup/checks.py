@@ -246,7 +246,7 @@ class Checks:
         """Forward the record, and remember its claim unless it is a duplicate."""
         outputs = self._progress.outputs
         outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
-        label = (self._settings.name, context.name)
+        label = (self._settings.name, context.cache)
         if repetition is not None:
             self._count(context, repetition)
         elif counts(context, claim):
@@ -287,7 +287,7 @@ class Checks:
 
     def _count(self, context: AddressContext, why: Rejection) -> None:
         """Count a duplicate and keep its distance."""
-        self._tally.duplicates[self._settings.name, context.name] += 1
+        self._tally.duplicates[self._settings.name, context.cache] += 1
         if why.accepted_ms is not None:
             self._tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
 

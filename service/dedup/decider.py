@@ -445,7 +445,7 @@ class _Decider:
                 for source, count in context.draft.accepted().items():
                     route = self._routes.get(source)
                     if route is not None:  # else its ids were imported
-                        accepted[route, context.name] += count
+                        accepted[route, context.cache] += count
             change = context.draft.change(context.cache)
             if change is not None:
                 plan.sealed.append(

@@ -142,7 +142,7 @@ class FastPaths:
             target.keyed,
             target.unkeyed,
             drops=context.settings.on_duplicate == "drop",
-            label=(route.settings.name, context.name),
+            label=(route.settings.name, context.cache),
             context=context,
             draft=draft,
             dead_letter=self._dead_letter(context),

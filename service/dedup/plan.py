@@ -36,7 +36,7 @@ class AddressChange(NamedTuple):
 
 @dataclass(slots=True)
 class BatchCounts:
-    """Record counts of a transaction by (route, address); dead letters by (route, reason)."""
+    """Record counts of a transaction by (route, cache); dead letters by (route, reason)."""
 
     accepted: Counter[tuple[str, str]] = field(default_factory=Counter)
     duplicates: Counter[tuple[str, str]] = field(default_factory=Counter)

@@ -15,7 +15,7 @@ import structlog
 
 from ringfence.headers import Headers
 from service.clock import Clock
-from service.config.addresses import AddressBook
+from service.config.addresses import AddressBook, home_of
 from service.config.load import Config, ServiceSettings
 from service.config.model import EXPRESSION_MARKER
 from service.config.tasks import hops_of
@@ -80,10 +80,10 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
 def _by_label(
     metrics: Metrics, tally: Mapping[tuple[str, str], int]
 ) -> Mapping[tuple[str, str], int]:
-    """Sum up by label; addresses without their own label share one."""
+    """Sum up by label, which is that of a cache's address; some addresses share one."""
     found: dict[tuple[str, str], int] = {}
-    for (route, address), records in tally.items():
-        key = (route, metrics.address_label(address))
+    for (route, cache), records in tally.items():
+        key = (route, metrics.address_label(home_of(cache)))
         found[key] = found.get(key, 0) + records
     return found
 
@@ -114,14 +114,14 @@ class LagEstimator:
 
 
 class AddressCount(NamedTuple):
-    """Record counts of one address."""
+    """Record counts of one cache."""
 
     accepted: int
     duplicates: int
 
 
 class AddressCounters:
-    """Record counts by address since the process started."""
+    """Record counts by cache since the process started; usually a cache has its address's name."""
 
     def __init__(self, since_ms: int) -> None:
         self.since_ms = since_ms

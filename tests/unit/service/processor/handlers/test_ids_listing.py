@@ -95,6 +95,14 @@ def test_accepted_and_duplicates_are_counted_for_each_address_since_the_start() 
     assert order(loop, "accepted") == ["b", "a"]
 
 
+def test_what_a_bridge_stamped_is_counted_where_its_ids_are_held() -> None:
+    living = Living()
+    for offset in (3, 4, 4):
+        living.send(f"4L6g3nShT-eMCtK--X86sw/orders/3/{offset}")
+    found = rows(living.running(), "orders", "BRIDGE.orders")
+    assert {name: row[-2:] for name, row in found.items()} == {"BRIDGE.orders": (2, 1)}
+
+
 def test_what_holds_nothing_is_not_counted() -> None:
     """There may be an address for each record."""
     living = world(size=0)
