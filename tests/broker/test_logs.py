@@ -1,7 +1,12 @@
 """Logs and offsets that are not what they were: refused with the cause, never passed in silence."""
 
 import json
+import os
+import re
+import subprocess
 import time
+from pathlib import Path
+from typing import Final
 
 import pytest
 from confluent_kafka import Producer
@@ -14,11 +19,15 @@ from confluent_kafka.admin import (
 )
 
 from state.segment import FORMAT
+from tests.broker import kafka_tools
 from tests.broker.desk import SERVICE_ENDS_S, Desk, sentence
 from tests.broker.topics import create_topic
+from tests.support.pages import block
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.broker
+
+OPERATIONS: Final = Path(__file__).parents[2] / "docs" / "operations.md"
 
 ENDS_WITHIN_S = 25.0
 """Less than the pause after which the inputs are looked at anyway."""
@@ -111,7 +120,9 @@ def test_records_that_were_deleted_before_they_were_decided_are_told_and_passed_
 
 
 @pytest.mark.row(21)
-def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(desk: Desk) -> None:
+def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(
+    desk: Desk, tmp_path: Path
+) -> None:
     desk.create(desk.input, partitions=2)
     desk.create(desk.output, desk.letters)
     create_topic(desk.client, desk.changelog, 2, {"cleanup.policy": "compact"})
@@ -130,6 +141,9 @@ def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(desk: De
         return "ringfence_held_back_partitions 1.0" in service.get("/metrics")[1]
 
     eventually(is_counted, service)
+    held = next(line for line in service.log.read_text().splitlines() if "input_held_back" in line)
+    (offset,) = re.findall(r"from offset (\d+)", held)
+    abort_as_on_the_page(desk, tmp_path, desk.input, 1, offset)
     hanging.abort_transaction(20)
     eventually(lambda: service.get("/readyz")[0] == 200, service)
     service.stop()
@@ -149,6 +163,21 @@ def test_what_a_newer_version_wrote_is_refused_and_the_documented_way_back_works
     desk.send(b"1", b"1")
     desk.serve_to_end()
     assert (desk.count(desk.output), desk.count(desk.letters)) == (4, 1)
+
+
+def abort_as_on_the_page(desk: Desk, folder: Path, topic: str, partition: int, at: str) -> None:
+    """Type the page's commands, with names, numbers and address of this test."""
+    commands = block(OPERATIONS.read_text("utf-8"), "sh", "kafka-transactions.sh")
+    for named, here in (
+        ("kafka:9092", str(desk.client["bootstrap.servers"])),
+        ("--topic orders --partition 3", f"--topic {topic} --partition {partition}"),
+        ("--start-offset 1042", f"--start-offset {at}"),
+    ):
+        assert named in commands
+        commands = commands.replace(named, here)
+    kafka_tools.install("kafka-transactions.sh", folder)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-ec", commands], env={**os.environ, "PATH": path}, check=True)
 
 
 def allow_deletion(desk: Desk, topic: str) -> None:

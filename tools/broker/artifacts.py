@@ -24,9 +24,9 @@ def versions() -> list[str]:
     return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
 
-def kafka() -> Jars:
-    """Return the jars of the version that the environment selects."""
-    version = os.environ.get("RINGFENCE_KAFKA_VERSION") or KAFKA_VERSION
+def kafka(version: str = "") -> Jars:
+    """Return the jars of a version; without one, of the version that the environment selects."""
+    version = version or os.environ.get("RINGFENCE_KAFKA_VERSION") or KAFKA_VERSION
     if version not in versions():
         message = (
             f"RINGFENCE_KAFKA_VERSION is {version!r}, for which {_CHECKSUMS} has no checksums:"
