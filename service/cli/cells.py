@@ -92,11 +92,8 @@ def when(time: str | None, *, utc: bool, now: datetime | None = None) -> Cell:
         shown = shown.replace("+00:00", "Z")
     if now is not None:
         age_ms = (now - moment).total_seconds() * 1_000
-        shown += (
-            f"  ({formatting.duration(age_ms)} ago)"
-            if age_ms >= 0
-            else f"  (in {formatting.duration(-age_ms)})"
-        )
+        span = formatting.duration(abs(age_ms))
+        shown += f"  ({span} ago)" if age_ms >= 0 else f"  (in {span})"
     return Cell(moment.astimezone(UTC).isoformat().replace("+00:00", "Z"), shown)
 
 

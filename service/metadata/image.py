@@ -32,9 +32,5 @@ class MetadataImage:
             self.revision = offset + 1
         elif (layout := layout_of(key, value)) is not None:
             self.layout = layout
-        else:
-            _ = (
-                self.redrives.take(key, value)
-                or self.instances.take(key, value)
-                or self.file_routes.take(key, value, offset)
-            )
+        elif not (self.redrives.take(key, value) or self.instances.take(key, value)):
+            self.file_routes.take(key, value, offset)
