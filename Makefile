@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Most modules of these are never imported; Python compiles the others when they are.
+PIP_TOOLS := $(PIP) --no-compile
 ARGS ?=
 # Where this is set, each of a thousand processes of the tests would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -136,16 +138,16 @@ clean: ## remove the environment and everything that runs left behind
 	touch $@
 
 .venv/dev: .venv/demo requirements/dev.txt
-	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP_TOOLS) --require-hashes -r requirements/dev.txt
 	touch $@
 
 .venv/spark: .venv/demo requirements/spark.txt
 	@echo "installing Spark, which is 400 MB: some minutes"
-	$(PIP) --require-hashes -r requirements/spark.txt
+	$(PIP_TOOLS) --require-hashes -r requirements/spark.txt
 	touch $@
 
 .venv/bench: .venv/dev requirements/bench.txt
-	$(PIP) --require-hashes -r requirements/bench.txt
+	$(PIP_TOOLS) --require-hashes -r requirements/bench.txt
 	touch $@
 
 # A peer whose Kafka client is another version than ours.
@@ -155,5 +157,5 @@ clean: ## remove the environment and everything that runs left behind
 	touch $@
 
 .venv/helm: .venv/dev requirements/helm.txt
-	$(PIP) --require-hashes -r requirements/helm.txt
+	$(PIP_TOOLS) --require-hashes -r requirements/helm.txt
 	touch $@
