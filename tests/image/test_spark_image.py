@@ -30,6 +30,7 @@ spark.master local[2]
 spark.driver.host 127.0.0.1
 spark.ui.enabled false
 spark.sql.shuffle.partitions 3
+spark.databricks.delta.snapshotPartitions 2
 """
 """What Spark puts into the pod of a driver, but for Kubernetes."""
 QUICK: Final = ("--env", "SPARK_SUBMIT_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

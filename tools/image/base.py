@@ -37,11 +37,12 @@ PYTHON: Final = Base(
       --quiet --root-user-action ignore --no-index --find-links /usr/share/python-wheels pip'
     chroot "$1" dpkg --purge python3-pip-whl
     """,
-    ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
+    excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
 )
 JAVA: Final = Base(
     f"localhost/ringfence-base-java:{_SUITE}",
     ("ca-certificates", "maven", "openjdk-17-jdk-headless"),
+    excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*"),
 )
 
 
