@@ -3,7 +3,8 @@
     python -m tools.vocabulary
 
 Two classes of the product may share a name only where SHARED says why. Comments, docstrings,
-messages and pages may not contain a word of BANNED; each has a plain word beside it.
+messages and pages may not contain a word of BANNED; each has a plain word beside it. Strings of
+tests and tools are their inputs, so of these only comments and docstrings are checked.
 """
 
 import ast
@@ -34,7 +35,7 @@ BANNED: Final = {
     r"[Ww]hoever": "the actor's name",
 }
 _BANNED: Final = re.compile("|".join(rf"\b(?:{word})\b" for word in BANNED))
-_PROSE: Final = frozenset({"COMMENT", "STRING", "FSTRING_MIDDLE"})
+_MESSAGES: Final = frozenset({"STRING", "FSTRING_MIDDLE"})
 """Names of token types; the last exists from Python 3.12 on."""
 
 
@@ -68,25 +69,24 @@ def shared_names(root: Path, files: Iterable[Path]) -> Iterator[str]:
 
 
 def banned_words(root: Path, files: Iterable[Path]) -> Iterator[str]:
-    """Yield each line of prose of the product or its pages that has a banned word."""
+    """Yield each line of prose that has a banned word."""
     for file in files:
         name = file.relative_to(root)
-        if name.parts[0] not in (*PRODUCT, "docs") and len(name.parts) > 1:
-            continue
-        for number, line in _prose(file):
+        for number, line in _prose(file, messages=name.parts[0] in PRODUCT):
             for word in _BANNED.finditer(line):
                 instead = next(each for ban, each in BANNED.items() if re.fullmatch(ban, word[0]))
                 yield f"{name}:{number}: write {instead!r} instead of {word[0]!r}"
 
 
-def _prose(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines of a page, or of the comments and strings of a module."""
+def _prose(file: Path, *, messages: bool) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a page, or of a module's comments, docstrings and messages."""
     text = file.read_text("utf-8")
     if file.suffix != ".py":
         yield from enumerate(text.split("\n"), 1)
         return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if tokenize.tok_name[token.type] in _PROSE:
+        is_remark = token.type == tokenize.COMMENT or token.string.startswith('"""')
+        if is_remark or (messages and tokenize.tok_name[token.type] in _MESSAGES):
             yield from enumerate(token.string.split("\n"), token.start[0])
 
 

@@ -1,1 +1,1 @@
-"""Peers: comparable systems, each a small program of ours on the system's public artifacts."""
+"""Peers: comparable systems, each our own small program on the system's public artifacts."""

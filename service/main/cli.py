@@ -18,6 +18,7 @@ from service.cli.command import example
 from service.cli.registry import Commands
 from service.clock import leave
 from service.errors import ConfigIssue, ExitCode, ExitError
+from service.formatting import plural
 from service.printable import visible
 
 T = TypeVar("T")
@@ -363,27 +364,48 @@ def demo(
     raise typer.Exit(play(exit_after=exit_when_done))
 
 
+BrokerFolder = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="DIR", help="Where its data is; .run/broker by default."),
+]
+
+
 @broker.command(epilog=example("broker up"))
-def up() -> None:
+def up(*, folder: BrokerFolder = None) -> None:
     """Start the broker if it is not running, and print its address."""
-    typer.echo(_with_broker(lambda broker: broker.up()))
+    typer.echo(_with_broker(folder, lambda broker, at: broker.up(at)))
+
+
+@broker.command(epilog=example("broker topic orders", "broker topic orders --partitions 4"))
+def topic(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the topic.")],
+    *,
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="COUNT", min=1, help="How many partitions.")
+    ] = 1,
+    folder: BrokerFolder = None,
+) -> None:
+    """Create a topic on the broker."""
+    _with_broker(folder, lambda broker, at: broker.create_topic(name, partitions, at))
+    _say(f"created {name} with {plural(partitions, 'partition')}")
 
 
 @broker.command(epilog=example("broker down"))
-def down() -> None:
+def down(*, folder: BrokerFolder = None) -> None:
     """Stop the broker; its data stays."""
-    typer.echo("stopped" if _with_broker(lambda broker: broker.down()) else "not running")
+    was_running = _with_broker(folder, lambda broker, at: broker.down(at))
+    typer.echo("stopped" if was_running else "not running")
 
 
 @broker.command(epilog=example("broker status"))
-def status() -> None:
+def status(*, folder: BrokerFolder = None) -> None:
     """Print the broker's address; exit 1 if it is not running."""
-    running = _with_broker(lambda broker: broker.status())
+    running = _with_broker(folder, lambda broker, at: broker.status(at))
     typer.echo(running or "not running")
     raise typer.Exit(ExitCode.DONE if running else ExitCode.NO)
 
 
-def _with_broker(work: Callable[[ModuleType], T]) -> T:
+def _with_broker(folder: Path | None, work: Callable[[ModuleType, Path], T]) -> T:
     try:
         from tools.broker import detached
         from tools.errors import ToolError
@@ -391,7 +413,7 @@ def _with_broker(work: Callable[[ModuleType], T]) -> T:
         sentence = "The development broker belongs to a checkout and is not in this installation."
         raise ExitError(ExitCode.USAGE, sentence) from error
     try:
-        return work(detached)
+        return work(detached, folder or detached.DEFAULT_FOLDER)
     except ToolError as error:
         raise ExitError(ExitCode.BROKER, str(error)) from error
 

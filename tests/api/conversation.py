@@ -1,15 +1,15 @@
-"""A conversation with the API: what is asked and what is answered, to the letter.
+"""A conversation with the API: requests and responses, verbatim.
 
-    == a sentence about what follows, where the service is as it was at first
-    @ newer settings                   whom is asked from here on, see `test_conversations.py`
+    == a sentence about what follows, for which the service is in its initial state
+    @ newer settings                   the service asked from here on, see `test_conversations.py`
     > PUT /v1/routes/orders            a request
-    > If-Match: {etag}                 a header of it; {etag}, {token} and {id} were told last
+    > If-Match: {etag}                 a header; {etag}, {token} and {id} are the last returned
     > {"inputs": ["orders"]}           its body
     < 428 ETag: "x"                    the status, and the headers that say more
     ! match-required: say which ...    a problem, and each of its faults with its place
-    {"routes": ...}                    or a document; `=` where it is one that was told before
+    {"routes": ...}                    or a document; `=` where it was returned before
 
-With RINGFENCE_RECORD=1 the tests write down what is answered now, for a look at the difference.
+With RINGFENCE_RECORD=1 the tests record the current responses, so that they can be compared.
 """
 
 import json
@@ -135,5 +135,5 @@ def _written(value: object, before: str = "", indent: str = "") -> Iterator[str]
 
 
 def _without_stamps(line: str) -> str:
-    """An ETag is told apart from others, and says nothing else."""
+    """Keep as much of an ETag as distinguishes it from others."""
     return re.sub(r"[0-9a-f]{32}", lambda found: found[0][:4], line)

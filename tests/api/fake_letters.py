@@ -1,4 +1,4 @@
-"""Dead letters and redrives without Kafka: what is there is told, and what is ordered is kept."""
+"""Dead letters and redrives without Kafka: letters are listed, and ordered redrives are kept."""
 
 from collections.abc import Sequence
 

@@ -138,7 +138,7 @@ def test_an_address_is_too_short_that_forgets_before_its_publishers_end(
     assert is_short(horizon_ms, resend_ms) == short
 
 
-def test_how_long_publishers_resend_is_told_as_a_time(client: TestClient) -> None:
+def test_the_resend_period_of_publishers_is_given_as_a_duration(client: TestClient) -> None:
     assert "is not a duration" not in page_of(client, "/console/addresses?resend=30m").text
     assert "soon is not a duration" in page_of(client, "/console/addresses?resend=soon").text
 
@@ -175,7 +175,7 @@ def test_any_address_and_any_id_can_be_looked_up(
     assert "Known." in page_of(client, f"/console/ids?address={address}&id={told}").text
 
 
-def test_what_the_service_is_told_is_shown_as_text_and_never_as_markup(client: TestClient) -> None:
+def test_input_to_the_service_is_shown_as_text_and_never_as_markup(client: TestClient) -> None:
     name = "<script>alert(1)</script>"
     for path in (
         "/console/address?name=",

@@ -54,7 +54,7 @@ def test_a_viewer_sees_no_payload_and_cannot_ask_about_it(
     assert operator.post("/v1/redrives?dry_run=true", json=order).status_code == 403
 
 
-def test_a_viewer_is_not_told_by_which_key_a_redrive_goes(
+def test_a_viewer_is_not_shown_the_key_that_a_redrive_filters_by(
     client: TestClient, client_with: Callable[[str], TestClient]
 ) -> None:
     filter_ = {"key": "customer-5", "header": {"tenant": "acme"}}

@@ -36,13 +36,13 @@ def problem_of(
     return problem
 
 
-def test_an_error_of_ours_is_a_problem_whose_stack_is_in_the_log_only(
+def test_an_internal_error_is_a_problem_whose_stack_is_in_the_log_only(
     view: ServiceView, logged: io.StringIO
 ) -> None:
     calls = iter([INFO])
 
     def info() -> ServiceInfo:
-        return next(calls)  # the second call raises: a bug of ours
+        return next(calls)  # the second call raises, as a bug would
 
     problem = problem_of(client_of(replace(view, info=info)), "/v1/info", 500)
     assert "StopIteration" not in str(problem)

@@ -124,7 +124,7 @@ def test_what_could_not_be_done_now_is_tried_again(view: ServiceView) -> None:
     assert "Idempotency-Replayed" not in done.headers
 
 
-def test_a_reply_that_is_too_large_to_be_kept_is_not_made_anew(
+def test_a_request_whose_reply_is_too_large_to_keep_is_not_executed_again(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idempotency, "REPLY_BYTES_MAX", 3)

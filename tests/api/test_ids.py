@@ -20,7 +20,7 @@ Post = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 @pytest.fixture
 def imports() -> list[ImportIds]:
-    """What the loop was told to import."""
+    """What the loop was asked to import."""
     return []
 
 
@@ -93,13 +93,13 @@ def test_a_line_that_is_not_one_is_named(post: Post, fault: str, sentence: str) 
     assert sentence in post(line(1) + fault, {})["detail"]
 
 
-def test_what_was_taken_in_before_a_fault_is_told(post: Post) -> None:
+def test_what_was_imported_before_a_fault_is_reported(post: Post) -> None:
     refused = post("".join(map(line, range(5_000))) + "{", {})
     assert "Line 5001" in refused["detail"]
     assert "4000 ids were imported before" in refused["detail"]
 
 
-def test_a_long_id_is_told_as_it_is_kept(post: Post, imports: list[ImportIds]) -> None:
+def test_a_long_id_is_given_in_its_stored_form(post: Post, imports: list[ImportIds]) -> None:
     told = {"id": "hex:" + "ab" * 65, "topic": "in", "partition": 0, "hashed": True}
     post(json.dumps(told), {})
     assert imports[-1].ids[0].hashed

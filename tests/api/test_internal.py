@@ -112,7 +112,7 @@ def test_what_the_own_processes_know_is_answered(hears: Clients, key: PeerKey) -
     assert told.sightings[0].offset == 42
 
 
-def test_how_it_does_is_told_to_who_asks_for_that(hears: Clients, key: PeerKey) -> None:
+def test_a_status_request_is_answered_with_the_status(hears: Clients, key: PeerKey) -> None:
     assert asked(hears(), key, StatusRequest()) == StatusReply("0.1.0", 7, RUNNING)
 
 
@@ -185,7 +185,7 @@ def test_a_signature_holds_once_for_a_minute_and_for_one_process(
     assert sent(client, key).status_code == 200
 
 
-def test_a_change_is_told_in_the_log_with_who_asked_for_it(
+def test_a_change_is_logged_with_its_requester(
     hears: Clients, key: PeerKey, logged: io.StringIO
 ) -> None:
     asked(hears(), key, IdQuery("orders", b"id-1"))

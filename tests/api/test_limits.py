@@ -24,7 +24,7 @@ def sent_in_pieces(body: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("sent", [bytes, sent_in_pieces])
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k"}])
-def test_a_body_that_is_too_large_is_refused_whether_its_length_is_told_or_not(
+def test_a_body_that_is_too_large_is_refused_whether_its_length_is_declared_or_not(
     view: ServiceView,
     sent: Callable[[bytes], bytes | Iterator[bytes]],
     headers: dict[str, str],
@@ -51,7 +51,9 @@ def test_lines_of_an_import_may_be_many_but_nothing_that_is_held_whole(view: Ser
         assert client.post(path, content=much, headers=headers).status_code == 413
 
 
-def test_who_is_not_known_is_told_so_whatever_he_sends(view: ServiceView, tmp_path: Path) -> None:
+def test_an_unauthenticated_client_gets_401_whatever_it_sends(
+    view: ServiceView, tmp_path: Path
+) -> None:
     client = client_of(guarded(view, settings(tmp_path, body_bytes_max=1_024)))
     typed = {"Content-Type": "application/json"}
     for content in (b"{", b"x" * 2_000):

@@ -127,7 +127,7 @@ def test_who_logs_out_is_known_no_more(asking: ServiceView) -> None:
     cookie = client.cookies[cookies.NAME]
     client.post("/logout", headers={"Origin": HERE})
     assert client.get("/v1/info").status_code == 401
-    assert bearing(asking, cookie).get("/v1/info").status_code == 401  # whoever has kept it
+    assert bearing(asking, cookie).get("/v1/info").status_code == 401  # a kept copy
     assert other.get("/v1/info").status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, it is done or refused: nothing is an error of ours, and a page is a page."""
+"""Any input is executed or refused: none causes an internal error, and every page is valid."""
 
 import json
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ def bodies(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
                 yield json.dumps(rest | {name: "?"}).replace('"?"', value)
 
 
-def test_no_body_is_an_error_of_ours(service: ServiceView) -> None:
+def test_no_body_causes_an_internal_error(service: ServiceView) -> None:
     client, found = client_of(service), list[str]()
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     for method, path, operation in operations(service):
@@ -92,7 +92,9 @@ def test_no_body_is_an_error_of_ours(service: ServiceView) -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_form_is_an_error_of_ours_and_each_is_answered_a_page(service: ServiceView) -> None:
+def test_no_form_causes_an_internal_error_and_each_is_answered_with_a_page(
+    service: ServiceView,
+) -> None:
     client, found = client_of(service), list[str]()
 
     def send(method: str, path: str, **sent: Any) -> None:

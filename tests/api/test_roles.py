@@ -82,14 +82,14 @@ def test_each_level_may_do_what_those_before_it_may_and_no_more() -> None:
     assert [reader.may(each) for each in ROLES] == [False, False, False, True]
 
 
-def test_who_is_not_known_is_told_how_to_say_who_he_is(asking: ServiceView) -> None:
+def test_an_unauthenticated_client_is_shown_how_to_authenticate(asking: ServiceView) -> None:
     refused = client_of(asking).get("/v1/info")
     assert refused.status_code == 401
     assert refused.headers["WWW-Authenticate"] == 'Bearer realm="ringfence"'
     assert refused.json()["type"] == "urn:ringfence:problem:unauthenticated"
 
 
-def test_who_lacks_the_role_is_told_which(asking: ServiceView) -> None:
+def test_the_refusal_for_a_missing_role_names_the_role(asking: ServiceView) -> None:
     refused = client_of(asking, TOKENS["viewer"]).post("/v1/addresses/a:clear")
     assert refused.status_code == 403
     problem = refused.json()
@@ -136,7 +136,7 @@ def test_metrics_name_addresses_to_who_may_read_and_to_others_where_the_file_say
     assert counted(client_of(view), name, "address") == named
 
 
-def test_who_is_not_known_is_not_told_what_the_service_waits_for(
+def test_an_unauthenticated_client_does_not_learn_what_the_service_waits_for(
     view: ServiceView, asking: ServiceView
 ) -> None:
     board_of(view).publish(

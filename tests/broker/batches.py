@@ -92,7 +92,7 @@ class Members:
 
 
 class Batches:
-    """See the module; `topic` is its own, and named as its producer."""
+    """Commits batches to a `topic` of its own, which has the same name as its producer."""
 
     def __init__(
         self, client: Mapping[str, str], folder: Path, topic: str, proxy: Proxy, members: Members

@@ -103,7 +103,7 @@ class CarriedWorld(World):
         return judged_where(self.input, carried)
 
     def _read(self) -> None:
-        # What is decided is deleted after a while: whoever comes late has missed it.
+        # Decided records are deleted after a while: a late reader would miss them.
         places = [TopicPartition(self.deciding, number, 0) for number in range(PARTITIONS)]
         for message in follow(self.client, places, self._ends):
             self._carried[message.partition() or 0].append(seen(message))

@@ -30,7 +30,7 @@ class Letter(NamedTuple):
 
 
 class Letters(Stage):
-    """See the module."""
+    """A group with one input, its service, and requests to the API about dead letters."""
 
     def __init__(
         self, client: Mapping[str, str], folder: Path, group: str, scope: str = "partition"
@@ -76,7 +76,7 @@ id_cache_size = 1000000""",
         assert producer.flush(READ_S) == 0
 
     def redrive(self, **order: object) -> str:
-        """Begin one; its id. Asked again while it is told to: the metadata topic has to be read."""
+        """Begin one and return its id; retried on 503, as the metadata topic must be read first."""
         answer = self.service.answered("/v1/redrives", order)
         assert answer.status == 202, answer
         return str(answer.document["id"])
@@ -125,7 +125,7 @@ id_cache_size = 1000000""",
         return int(document["dead_letters"] + document["foreign"])
 
     def summary(self, query: str = "") -> dict[str, Any]:
-        """What is told of them once all were looked at: a busy machine takes longer than asked."""
+        """The complete summary; on a busy machine one request may be too short to read them all."""
         found: list[dict[str, Any]] = []
 
         def is_complete() -> bool:

@@ -1,9 +1,9 @@
 """A network between service and broker that can be cut, slow or silent, and rewrites nothing.
 
-The broker listens on one door more, and tells clients who come through it to come through the
-proxy. Requests are told apart by the number in their head, so a fault can be put around the very
-one that ends a transaction. A request may outlive its connection: it is kept when the connection is
-cut, and delivered to the broker when a test says so.
+The broker has one more listener, which directs its clients to the proxy. Requests are identified by
+the number in their header, so a fault can be placed around the very one that ends a transaction. A
+request may outlive its connection: it is kept when the connection is cut, and delivered to the
+broker when a test says so.
 """
 
 import socket

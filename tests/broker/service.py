@@ -274,7 +274,7 @@ class Service:
 
     def running(self) -> int:
         """How many partitions it decides for; 0 while it restores one, or is not ready."""
-        # In this order: one that is told as running was restored, whatever comes in between.
+        # In this order: one that is reported as running was restored, whatever happens in between.
         owned = self.partitions() if self.is_ready else []
         return len(owned) if all(part["phase"] == "running" for part in owned) else 0
 

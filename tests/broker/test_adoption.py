@@ -115,7 +115,7 @@ def test_copies_of_what_was_adopted_are_duplicates_with_the_place_of_their_origi
     assert f"{COUNT:,} ids of 2 addresses, {COUNT:,} of them not known" in trial.stdout
     done = own.adopt("--from-topic", live, "--reason", "the first start")
     assert done.returncode == 0, done.stderr
-    # How many were new is told of the last time that it was asked: an answer may be late.
+    # The number of new ids is that of the last attempt: an earlier answer may have been late.
     assert f"{COUNT:,} ids of 2 addresses" in done.stdout
     again = own.adopt("--from-topic", live)
     assert f"{COUNT:,} ids of 2 addresses, 0 of them not known" in again.stdout

@@ -11,7 +11,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.topics import create_topic
 from tests.support.waiting import eventually
 from tools.broker import detached
 from tools.broker.cluster import Broker
@@ -111,8 +110,9 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("embedded_kind")
 def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None:
-    def command(word: str) -> tuple[int, str]:
-        line = [sys.executable, "-m", "tools.broker", word, "--folder", str(tmp_path)]
+    def command(*words: str) -> tuple[int, str]:
+        line = [sys.executable, "-m", "service.main.entry", "broker", *words]
+        line += ["--folder", str(tmp_path)]
         done = subprocess.run(
             line, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=150
         )
@@ -123,10 +123,12 @@ def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None
         assert status == 0
         assert command("up") == (0, address)
         assert command("status") == (0, address)
-        create_topic({"bootstrap.servers": address}, "kept")
+        assert command("topic", "kept") == (0, "created kept with 1 partition")
+        assert command("topic", "kept")[0] == 3
         assert command("down") == (0, "stopped")
         assert command("status") == (1, "not running")
         assert command("down") == (0, "not running")
+        assert command("topic", "late")[0] == 3
         assert command("up") == (0, address)
         assert "kept" in AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics
     finally:

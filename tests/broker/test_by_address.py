@@ -1,4 +1,4 @@
-"""One address over many partitions: exact, whoever is killed meanwhile."""
+"""One address over many partitions: exact, whichever process is killed meanwhile."""
 
 import random
 from typing import Final

@@ -87,7 +87,7 @@ def test_offsets_reset_by_hand_are_refused_until_the_operator_says_what_they_mea
 
 
 @pytest.mark.row(19)
-def test_a_changelog_made_anew_is_refused_and_the_fix_works(desk: Desk) -> None:
+def test_a_recreated_changelog_is_refused_and_the_fix_works(desk: Desk) -> None:
     desk.create()
     desk.send(b"1", b"2", b"3")
     desk.serve_to_end()

@@ -1,4 +1,4 @@
-"""The command line on a real service: an operator finds out why a record was dropped, and mends."""
+"""The command line on a real service: an operator learns why a record was dropped and fixes it."""
 
 import json
 import os
@@ -150,4 +150,4 @@ def test_tail_tells_each_dead_letter_once_over_a_death_of_the_service(
             letters.until(lambda: set(due) <= set(places(tailed())))
             tail.send_signal(signal.SIGINT)
             assert tail.wait(30) == 130
-        assert sorted(places(tailed())) == sorted(due), "each is told once"
+        assert sorted(places(tailed())) == sorted(due), "each is printed once"

@@ -1,4 +1,4 @@
-"""Inputs that come later, by configuration or by themselves, are read; those that lack are told."""
+"""Inputs added later, by configuration or by themselves, are read; missing ones are reported."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_an_input_more_is_read_though_the_group_remembers_the_member(world: Worl
     second.stop()
 
 
-def test_an_input_that_is_missing_is_told_and_read_once_it_is_there(world: World) -> None:
+def test_a_missing_input_is_reported_and_is_read_once_it_exists(world: World) -> None:
     late = f"{world.group}-late"
     world.send()
     world.inputs.append(late)
@@ -41,7 +41,7 @@ def test_an_input_that_is_missing_is_told_and_read_once_it_is_there(world: World
     world.verify()
 
 
-def test_a_broker_that_is_gone_is_told_though_nothing_comes_in(
+def test_an_unavailable_broker_is_reported_even_when_no_records_arrive(
     own_broker: Broker, new_world: NewWorld
 ) -> None:
     world = new_world(own_broker.client_properties, count=300)

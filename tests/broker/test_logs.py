@@ -43,7 +43,7 @@ def remembering(desk: Desk) -> Desk:
 
 
 @pytest.mark.row(19)
-def test_a_changelog_whose_first_records_were_deleted_is_refused_until_it_is_told_what_that_means(
+def test_a_changelog_without_its_first_records_is_refused_until_a_setting_accepts_the_loss(
     remembering: Desk,
 ) -> None:
     desk = remembering
@@ -106,7 +106,7 @@ def test_an_offset_that_was_set_ahead_or_deleted_is_refused(remembering: Desk, c
 
 
 @pytest.mark.row(20)
-def test_records_that_were_deleted_before_they_were_decided_are_told_and_passed_on_request(
+def test_records_deleted_before_they_were_decided_are_reported_and_skipped_on_request(
     remembering: Desk,
 ) -> None:
     desk = remembering
@@ -120,7 +120,7 @@ def test_records_that_were_deleted_before_they_were_decided_are_told_and_passed_
 
 
 @pytest.mark.row(21)
-def test_transactions_that_hang_in_an_input_and_in_a_changelog_are_told(
+def test_hanging_transactions_in_an_input_and_in_a_changelog_are_reported(
     desk: Desk, tmp_path: Path
 ) -> None:
     desk.create(desk.input, partitions=2)

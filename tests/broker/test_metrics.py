@@ -22,7 +22,7 @@ COMMITS: Final = "ringfence_transactions_total"
 
 
 def names(service: Service) -> set[str]:
-    """What is told, without the suffixes of histograms."""
+    """The exposed metrics, without the suffixes of histograms."""
     families = text_string_to_metric_families(service.get("/metrics")[1])
     return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
 
@@ -39,13 +39,13 @@ def sums(service: Service) -> dict[str, float]:
 
 
 def is_level(told: Mapping[str, float], held: int) -> bool:
-    """Whether each worker has told of all that it did: they do so from time to time."""
+    """Whether each worker has reported all that it did: workers report periodically."""
     latencies = told["ringfence_end_to_end_latency_seconds_count"]
     is_even = latencies == 2 * told["commits"] and told["ringfence_consumer_lag_seconds"] == 0
     return is_even and told["ringfence_ring_used_ids"] == held
 
 
-def test_every_metric_of_the_page_is_told_and_the_numbers_are_the_models(
+def test_every_documented_metric_is_exposed_and_the_numbers_are_those_of_the_model(
     broker: Broker, new_world: NewWorld
 ) -> None:
     world = new_world(broker.client_properties, manner=Manner(workers=2))

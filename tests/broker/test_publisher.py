@@ -51,7 +51,7 @@ strategy = "sequence"
         self.service.wait_ready(PARTITIONS)
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """What the author is told, which is the one publisher."""
+        """Settings of `author`, the only publisher."""
         return {
             "name": "author",
             "topic": self.input,
@@ -172,7 +172,7 @@ def test_a_broker_that_is_killed_is_waited_for(
     assert all(isinstance(error, AwayError) for error in told)
 
 
-def test_a_topic_that_is_missing_is_told_and_waited_for(
+def test_a_missing_topic_is_reported_and_waited_for(
     venue: Venue, topic_name: Callable[[str], str]
 ) -> None:
     late = topic_name("late")
@@ -188,7 +188,7 @@ def test_a_topic_that_is_missing_is_told_and_waited_for(
         publisher.close(0)
 
 
-def test_what_the_broker_refuses_for_its_size_stops_the_publisher_with_the_mend(
+def test_a_record_too_large_for_the_broker_stops_the_publisher_and_the_error_names_the_fix(
     venue: Venue, new_topic: Callable[..., str]
 ) -> None:
     small = new_topic("small", max_message_bytes="1000")

@@ -132,7 +132,7 @@ def fleet(broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]) -> I
 
 
 @pytest.mark.timeout(600)
-def test_what_one_of_three_is_told_holds_at_all_and_survives_kill_9(fleet: Fleet) -> None:
+def test_a_change_on_one_of_three_instances_reaches_all_and_survives_kill_9(fleet: Fleet) -> None:
     fleet.start(3)
     address = "/v1/address-settings/%23"
     first = fleet.put(1, address, {"id_cache_size": 7})

@@ -1,4 +1,4 @@
-"""`ringfence try`: one message sent twice to a live input, and what is told of the two."""
+"""`ringfence try`: one message sent twice to a live input, and what is reported of the two."""
 
 import subprocess
 
@@ -41,7 +41,7 @@ def test_a_copy_is_kept_out_whatever_the_strategy_reads(desk: Desk) -> None:
         assert (desk.count(f"{topic}.unique"), desk.count(f"{topic}.dlq")) == (1, 1)
 
 
-def test_what_lets_all_through_is_told_with_exit_1(desk: Desk) -> None:
+def test_an_input_that_lets_everything_through_is_reported_with_exit_1(desk: Desk) -> None:
     desk.create()
     desk.service(more='[addresses."#"]\nid_cache_size = 0').wait_ready(1)
     done = tried(desk, desk.input)

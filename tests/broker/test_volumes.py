@@ -145,7 +145,7 @@ def fill(file: Path) -> None:
 
 @pytest.mark.row(18)
 @pytest.mark.usefixtures("namespace")
-def test_a_state_folder_that_cannot_be_written_is_told_at_the_start(world: World) -> None:
+def test_an_unwritable_state_folder_is_reported_at_the_start(world: World) -> None:
     world.send(500)
     service = world.started()
     world.wait_decided()

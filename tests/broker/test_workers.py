@@ -72,7 +72,7 @@ def always_answering(service: Service) -> Iterator[None]:
 
 
 def limited(step: Step = Step.BEFORE_BEGIN, count: int = 0, **more: str) -> dict[str, str]:
-    """A victim that is struck as told, or not at all, and whose silence is borne for a while."""
+    """A victim that hangs at the given step, or not at all, and may be silent for LIMIT_S."""
     return {**struck(step, count, "HANG"), "VICTIM_LIMIT_S": str(LIMIT_S), **more}
 
 
@@ -159,7 +159,7 @@ def test_a_supervisor_that_is_killed_alone_takes_its_workers_with_it(world: Worl
     world.conclude(service)
 
 
-def test_a_worker_that_is_told_to_end_does_so_in_order_and_comes_back(world: World) -> None:
+def test_a_worker_that_receives_sigterm_stops_in_order_and_is_restarted(world: World) -> None:
     world.send(500)
     service = world.started()
     wait_shared(service)

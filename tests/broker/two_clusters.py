@@ -32,7 +32,7 @@ def record(number: int) -> Record:
 
 
 class TwoClusters(Stage):
-    """See the module."""
+    """One topic on both clusters, its workload, and the services that process it."""
 
     def __init__(
         self, source: Mapping[str, str], target: Mapping[str, str], folder: Path, name: str

@@ -45,7 +45,7 @@ SEND_S = 60.0
 
 T = TypeVar("T")
 Note = Callable[[TopicPartition | None, Record], None]
-"""Told where a record was acknowledged, or that it was not."""
+"""Receives the place where a record was acknowledged, or None if it was not."""
 
 
 class Manner(NamedTuple):
@@ -64,7 +64,7 @@ PLAIN: Final = Manner()
 
 
 class World(Stage):
-    """See the module."""
+    """The topics, group and services of one test, with the checks against the model."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ output = "{self.output}"
             same(f"changelog of {place}", held.get(place, []), model.get(place, []))
 
     def run_of(self, value: bytes) -> Segment:
-        """A run, as whoever wrote it meant it."""
+        """Decode a run in the format of the version that wrote it."""
         return decode(value)
 
     def judged(self) -> Fates:

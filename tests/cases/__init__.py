@@ -22,6 +22,6 @@ NOT_OURS: Final[Mapping[int, str]] = {
 TO_COME: Final[Mapping[int, str]] = {
     29: "a redrive that is not judged again",
     50: "redrive; what comes to the dead letters a second time is tested",
-    59: "the publisher's store, which is the client's; what it is told is tested",
+    59: "the publisher's store, which is the client's; what is reported to it is tested",
 }
 """Cases whose feature is not there yet, as a whole or in part."""

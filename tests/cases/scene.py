@@ -39,7 +39,7 @@ _STEPS_MAX: Final = 10_000_000
 
 
 class Scene(Living):
-    """An instance on a cluster of its own, which may die and begin anew."""
+    """An instance on a cluster of its own, which may die and restart."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Scene(Living):
         answer(SetSequence(publisher, INPUT, number, stream), self.life)
 
     def configure(self, addresses: Mapping[str, Settings]) -> None:
-        """The process ends and begins anew with other settings of addresses."""
+        """The process ends and restarts with other settings of addresses."""
         self.kill()
         self.config = replace(self.config, addresses=AddressBook.of(addresses))
 
@@ -208,7 +208,7 @@ class Scene(Living):
         return number
 
     def acknowledged(self) -> list[tuple[str, int]]:
-        """What publishers were told, one after the other."""
+        """The acknowledgements sent to publishers, in order."""
         found = []
         for record in self.cluster.records("g.acks"):
             _, publisher = json.loads(record.key or b"")

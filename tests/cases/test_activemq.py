@@ -247,7 +247,7 @@ def test_case_50_of_each_message_that_is_held_one_copy_comes_to_the_dead_letters
 
 @pytest.mark.parametrize("keeps_disk", [True, False])
 @pytest.mark.parametrize("strategy", ["ring", "window"])
-def test_case_50_what_was_told_of_outlives_restart_and_resize(
+def test_case_50_what_was_reported_survives_restart_and_resize(
     strategy: str, *, keeps_disk: bool
 ) -> None:
     kept = AUDITED | {"strategy": strategy, "refresh_on_hit": False}
@@ -261,13 +261,13 @@ def test_case_50_what_was_told_of_outlives_restart_and_resize(
     assert scene.play("21 21 21") == fates("in dup none")
 
 
-def test_case_50_an_id_that_a_window_holds_for_its_hits_is_told_of_once() -> None:
+def test_case_50_an_id_that_a_window_holds_for_its_hits_is_reported_once() -> None:
     scene = Scene(AUDITED | {"strategy": "window", "window_size": 2})
     others = [f"{name} {name} a" for name in "bcdefg"]
     assert scene.play(f"a a {' '.join(others)}") == fates("in dup") + fates("in dup none") * 6
 
 
-def test_case_50_nobody_can_say_in_advance_that_a_copy_was_told_of() -> None:
+def test_case_50_nobody_can_claim_in_advance_that_a_copy_was_reported() -> None:
     scene = Scene(AUDITED, route=BY_ADDRESS)
     scene.play("X/a")
     scene.put([(ADDRESS, b"ringfence.dead-letters.X"), (DUPLICATE_ID, b"orders-0@0 None a")])

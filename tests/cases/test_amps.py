@@ -76,7 +76,7 @@ def test_case_58_what_is_no_number_of_64_bits_is_refused_and_disturbs_nothing(
 
 
 @every_manner
-def test_case_59_at_logon_a_publisher_is_told_where_it_stands(manner: Manner) -> None:
+def test_case_59_at_logon_a_publisher_is_given_its_last_number(manner: Manner) -> None:
     """Its store drops what is not above that, and goes on from there."""
     scene = Scene(SEQUENCE, manner)
     scene.play("P#1..60")
@@ -93,7 +93,7 @@ def test_case_59_at_logon_a_publisher_is_told_where_it_stands(manner: Manner) ->
 
 
 @every_manner
-def test_case_59_a_number_that_was_set_back_is_told_and_counts(manner: Manner) -> None:
+def test_case_59_a_number_that_was_set_back_is_reported_and_counts(manner: Manner) -> None:
     """A store that was discarded up to 50 finds 40 and knows of the gap; the service cannot."""
     scene = Scene(SEQUENCE, manner)
     scene.play("P#1..60")
@@ -106,7 +106,7 @@ def test_case_59_a_number_that_was_set_back_is_told_and_counts(manner: Manner) -
 
 
 @every_manner
-def test_case_59_a_number_that_was_set_ahead_is_told_and_counts(manner: Manner) -> None:
+def test_case_59_a_number_that_was_set_ahead_is_reported_and_counts(manner: Manner) -> None:
     scene = Scene(SEQUENCE, manner)
     scene.play("P#1..50")
     scene.set_number("P", 60)

@@ -328,7 +328,7 @@ def test_case_13_a_message_for_a_topic_that_is_not_there_yet_is_accepted_when_it
     Case(25, "and neither evicts the other", "~1 1..5 ~1 5 ~2 5", "in*6 dup dup in dup", size(2)),
 )
 def test_bridges(case: Case, manner: Manner) -> None:
-    """A stamp is told by its shape, so no id of equal bytes is ever taken for an own one."""
+    """A stamp is recognized by its shape, so an id of equal bytes is never taken for one."""
     assert Scene(case.settings, manner).play(case.trace) == fates(case.fates)
 
 

@@ -434,7 +434,9 @@ def test_11_the_horizon_tells_how_long_ago_an_id_may_have_come_to_be_known(manne
 
 
 @every_manner
-def test_11_of_a_window_it_is_told_while_its_size_is_what_bounds_it(manner: Manner) -> None:
+def test_11_the_horizon_of_a_window_is_reported_only_while_its_size_bounds_it(
+    manner: Manner,
+) -> None:
     scene = Scene({"strategy": "window", "window_size": 2, "window_ms": 60_000}, manner)
     scene.play("@0 a")
     (told,) = scene.address().partitions

@@ -30,7 +30,7 @@ SKIPPED_FATES: Final = "in*3 in out-of-order out-of-order in"
 @every_case(
     Case(
         53,
-        "a hit begins the time of its id anew",
+        "a hit restarts the time of its id",
         "@0 a @29 a @58 a @118 a",
         "in dup dup in",
         PLAIN,

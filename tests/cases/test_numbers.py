@@ -15,10 +15,10 @@ def numbers_with_a_test() -> set[int]:
     return {int(name or row) for pairs in found for name, row in pairs}
 
 
-def test_every_case_is_tested_or_its_reason_is_told() -> None:
+def test_every_case_is_tested_or_has_a_stated_reason() -> None:
     assert ALL - numbers_with_a_test() - NOT_OURS.keys() - TO_COME.keys() == set()
     assert (numbers_with_a_test() | NOT_OURS.keys() | TO_COME.keys()) - ALL == set()
 
 
-def test_no_case_is_told_to_be_none_of_ours_and_tested_all_the_same() -> None:
+def test_no_case_is_both_tested_and_listed_as_not_ours() -> None:
     assert not NOT_OURS.keys() & (numbers_with_a_test() | TO_COME.keys())

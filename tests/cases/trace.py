@@ -1,4 +1,4 @@
-"""Trace: records in a case's own words.
+"""Trace: the records of a case in its own notation.
 
     a        the id `a`               X/a      the same on the address X, where the route asks
     -        no id                    P:a      the id `a` of the publisher P
@@ -6,12 +6,12 @@
     t[2/3]a  `a` as the second of     t[a,-,b] all of a group t of three,
              a group t of three                in order
     ~7       an id that a bridge stamped, of offset 7
-    @29      second 29 has come       |        the process is killed and begins anew
+    @29      second 29 has come       |        the process is killed and restarted
     1..200   the ids 1 to 200         P#9..1   the numbers 9 down to 1
 
-Fates: `in` it went out, `dup` it is among the dead letters as a duplicate, `tx` it is there because
-of one in its group, `mark` it went out as one, `none` it stands nowhere; else the reason of its
-dead letter. `in*200` is two hundred of them.
+Fates: `in` it went out, `dup` it is a dead letter as a duplicate, `tx` it is a dead letter because
+of a duplicate in its group, `mark` it went out marked as a duplicate, `none` it is nowhere; else
+the reason of its dead letter. `in*200` is two hundred of them.
 """
 
 import random

@@ -167,11 +167,11 @@ class RealLog:
         return consumer
 
     def close(self) -> None:
-        """Close every consumer: one that the garbage collector takes unclosed can spin for ever.
+        """Close every consumer: one that is garbage-collected unclosed can spin forever.
 
         A client that still has partitions may wait for itself when it is closed while its group
-        shares out anew, and the binding holds the interpreter's lock meanwhile, so no timeout ends
-        it. It leaves the group first, and gives back what it has.
+        rebalances, and the binding holds the interpreter's lock meanwhile, so no timeout ends it.
+        It leaves the group first, and gives back its partitions.
         """
         while self._consumers:
             consumer = self._consumers.pop()

@@ -17,7 +17,7 @@ from tests.fakes.producer import FakeProducer
 
 
 class Ghosts(Chance):
-    """Keeps a copy of each request while it is told to."""
+    """Keeps a copy of each request while `keeps` is set."""
 
     keeps = False
 

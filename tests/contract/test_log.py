@@ -170,7 +170,7 @@ def test_the_position_reaches_the_end_past_aborted_records_and_markers(log: Log)
     assert read(log.consumer("reader"), topic, 2, 5) == []
 
 
-def test_who_assigns_anew_is_told_no_position_of_an_earlier_assignment(log: Log) -> None:
+def test_a_new_assignment_reports_no_position_of_an_earlier_one(log: Log) -> None:
     topic, reader = log.topic(), log.consumer("reader")
     log.write(topic, [b"a", b"b", b"c"])
     for _ in range(20):

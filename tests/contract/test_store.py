@@ -192,7 +192,7 @@ def is_whole_or_behind(stores: RocksStores) -> None:
 @pytest.mark.row(18)
 @pytest.mark.parametrize("damage", [*DAMAGES, "lost"])
 @pytest.mark.parametrize("pattern", FILES)
-def test_a_damaged_file_ends_in_an_error_of_ours_or_in_a_store_that_is_behind(
+def test_a_damaged_file_ends_in_a_store_error_or_in_a_store_that_is_behind(
     tmp_path: Path, pattern: str, damage: str
 ) -> None:
     stores = RocksStores(tmp_path)
@@ -223,7 +223,7 @@ KEYS: Final = [b"r%06d" % number for number in range(BATCHES * KEYS_PER_BATCH)]
         "previous_key": lambda store: list(map(store.previous_key, KEYS)),
     },
 )
-def test_whoever_reads_a_damaged_block_is_told(
+def test_reading_a_damaged_block_raises_an_error(
     tmp_path: Path, read: Callable[[Store], object]
 ) -> None:
     stores = RocksStores(tmp_path)

@@ -1,7 +1,7 @@
 """The fake's consumer: method names, arguments and errors of confluent_kafka's.
 
 It rejoins and takes a new generation behind the caller's back, as librdkafka's own thread does;
-what changed is told by the callbacks, which run inside `consume` and `close` only.
+changes are reported by the callbacks, which run inside `consume` and `close` only.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class FakeConsumer:
         self._on_commit = on_commit
         self._logger = logger
         self._topic_ids: dict[PartitionId, str] = {}
-        """Of what is fetched, as the metadata has told."""
+        """Of what is fetched, as reported by the metadata."""
         self._answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
         self._log = log
         self._group = log.group(group_id)
@@ -58,7 +58,7 @@ class FakeConsumer:
         """When the answers to fetches come that bring something."""
         self._positions: dict[PartitionId, int] = {}
         self._lingering: dict[PartitionId, int] = {}
-        """Taken away, and not stopped yet: how many more times the position is told."""
+        """Revoked, and not stopped yet: how many more times the position is returned."""
         self._stopped: set[PartitionId] = set()
         self._assigned_in_callback = False
         self._closed = False
@@ -85,7 +85,7 @@ class FakeConsumer:
             self._join()
         elif self._member.id in self._group.members:
             self._group.resubscribe(self._member, self._topics)
-            self._log.tick()  # who is no member any more is told so first, in `consume`
+            self._log.tick()  # a client that was removed is notified first, in `consume`
 
     def unsubscribe(self) -> None:
         """Leave the group, a static member too."""
@@ -175,7 +175,7 @@ class FakeConsumer:
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return where reading goes on; invalid until something was read since assign or seek.
 
-        Until the client has stopped where it was assigned before: that is told meanwhile.
+        Until the client has stopped its earlier assignment, it returns the position there.
         """
         self._open()
         return [self._position(PartitionId(p.topic, p.partition)) for p in partitions]
@@ -183,7 +183,7 @@ class FakeConsumer:
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
     ) -> tuple[int, int]:
-        """Return start and end: the fetcher knows the very end, whoever asks can read so far."""
+        """Return start and end: the fetcher knows the log end, a query the last stable offset."""
         del timeout
         log = self._log.log(partition.topic, partition.partition)
         if log is None:

@@ -2,7 +2,7 @@
 
 Like librdkafka with `enable.gapless.guarantee` it sends nothing more once a record was refused:
 that record's report has the broker's reason, those behind it were purged, and the producer has a
-fatal error for whoever asks next.
+fatal error for the next caller.
 """
 
 from collections.abc import Callable
@@ -99,7 +99,7 @@ class FakeDelivery:
     def _report(self, queued: Queued, code: int) -> None:
         message = Message(topic=queued.place.topic, partition=queued.place.partition)
         on_delivery = queued.on_delivery
-        assert on_delivery is not None  # whoever delivers asks for reports
+        assert on_delivery is not None  # every caller passes a report callback
         self._reports.append(lambda: on_delivery(KafkaError(code), message))
 
     def _serve(self) -> int:

@@ -93,7 +93,7 @@ class Group:
         return member
 
     def resubscribe(self, member: Member, topics: frozenset[str]) -> None:
-        """Note that a member reads other topics by now: it keeps what it holds until told."""
+        """Note that a member now reads other topics: it keeps what it holds until revoked."""
         if member.topics != topics:
             member.topics, self.rebalancing = topics, True
 

@@ -1,9 +1,9 @@
-"""A Kafka cluster in memory: single-threaded, deterministic, its clock moved by who waits.
+"""A Kafka cluster in memory: single-threaded, deterministic, its clock moved by waits.
 
 Nothing runs behind the caller's back: `tick` does what brokers do on their own (markers, session
 and transaction timeouts, rebalances) and is called by every client call and every wait.
-What a real cluster is free to do in several ways is asked of `Chance`; what goes wrong, and when
-a process dies, is told by `on_step`, which is called before and after every effect.
+`Chance` decides what a real cluster is free to do in several ways; `on_step`, which is called
+before and after every effect, decides what goes wrong and when a process dies.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.fakes.transactions import Producing
 START_MS = 1_700_000_000_000
 KEPT = {"retention.ms": "604800000", "retention.bytes": "-1"}
 OTHERS = {"delete.retention.ms": "86400000", "message.timestamp.type": "CreateTime"}
-"""What brokers say unless they are told."""
+"""What brokers report where nothing is set."""
 
 
 class Chance:

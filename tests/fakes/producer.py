@@ -278,7 +278,7 @@ class FakeProducer:
                 self._report(queued, offset, None)
 
     def _append(self, log: Partition, record: Record) -> int:
-        """Write a record; where its partition is new to the transaction, that is told first."""
+        """Write a record; a partition that is new to the transaction is added to it first."""
         producing, epoch, cluster = self._producing, self._epoch, self._log
         if log not in producing.partitions:
             self._may_linger(

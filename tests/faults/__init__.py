@@ -1,7 +1,7 @@
 """The faults that a service on Kafka has to live with, row by row, and what holds in each.
 
-A test that proves a row bears its number: `@pytest.mark.row(10)`. Faults of ours are provoked in
-the simulation, faults of the world on a real broker. `test_rows` fails when a row has no test.
+A test that proves a row is marked with it: `@pytest.mark.row(10)`. Our own faults are provoked in
+the simulation, external faults on a real broker. `test_rows` fails when a row has no test.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ ROWS: Final[Mapping[int, str]] = {
     16: "the broker is away for longer than a message may take",
     17: "the disk is full: for the write-ahead log, at the opening, at a write",
     18: "a file of the store is torn or rotten, or the folder cannot be written",
-    19: "the changelog is deleted, made anew, truncated, has foreign records or more partitions",
+    19: "the changelog is deleted, recreated, truncated, has foreign records or more partitions",
     20: "offsets are set back, ahead, deleted; the input is truncated, or has more partitions",
     21: "a transaction hangs in the input, or in the changelog",
     22: "headers that are no text, too many, too long; ids that are empty, null, repeated",

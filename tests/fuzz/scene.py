@@ -76,7 +76,7 @@ def address_of(chance: random.Random) -> Mapping[str, object]:
 
 
 class Scene:
-    """See the module."""
+    """A service on a fake cluster under a random configuration."""
 
     def __init__(self, seed: int) -> None:
         self._chance = chance = random.Random(seed)

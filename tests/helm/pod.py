@@ -26,7 +26,7 @@ Secrets = Mapping[tuple[str, str], str]
 
 
 class Pod(Service):
-    """One pod of a StatefulSet. Its volume stays when it ends; all else of it is made anew."""
+    """One pod of a StatefulSet. Its volume stays when it ends; all else of it is recreated."""
 
     def __init__(
         self, objects: list[Object], folder: Path, ordinal: int = 0, secrets: Secrets | None = None
@@ -40,7 +40,7 @@ class Pod(Service):
         self.is_wanted = False
         """Whether its container is to be started again when it ends."""
         self.told_s = 0.0
-        """When it was told to end."""
+        """When it was sent SIGTERM."""
         self.volume = folder / f"volume-{ordinal}"
         self._folder = folder
         self._ordinal = ordinal

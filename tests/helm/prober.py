@@ -17,7 +17,7 @@ ASKED_EVERY_S: Final = 0.05
 
 
 class Answer(NamedTuple):
-    """What a probe was told. Status 0: nothing, or too late."""
+    """The response to a probe. Status 0: none, or too late."""
 
     at_s: float
     took_s: float

@@ -1,8 +1,8 @@
 """Release: the pods that the chart makes for a world's topics, started, rolled and lost.
 
-What a StatefulSet and a kubelet do is done here in their order: a rolling update goes from the
-highest ordinal down and waits until each is ready; a container that ends by itself is started
-again; whoever is scaled away takes its volume along.
+It does what a StatefulSet and a kubelet do, in their order: a rolling update goes from the highest
+ordinal down and waits until each pod is ready; a container that ends by itself is started again; a
+pod that is scaled away takes its volume along.
 """
 
 import json

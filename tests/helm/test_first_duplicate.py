@@ -1,7 +1,7 @@
-"""From `helm install` to the first duplicate kept out: what is told is typed, and nothing else.
+"""From `helm install` to the first duplicate kept out, by the documented commands and no others.
 
-The cluster is a real API server with pods in name alone; pod 0 runs beside it as a process on a
-real broker, from what the API server has of it, and `kubectl exec` leads into it.
+The cluster is a real API server whose pods are only objects; pod 0 runs beside it as a process on a
+real broker, built from those objects, and `kubectl exec` runs commands in it.
 """
 
 import re

@@ -212,7 +212,7 @@ def test_every_file_that_is_named_lies_where_it_is_named(helm: Helm, value_set: 
     told += [each["value"] for each in one["env"] if each.get("value", "").startswith("/etc/ringf")]
     assert [path for path in told if path not in files] == []
     unused = {path for path in files - set(told) if path.startswith("/etc/ringfence-")}
-    assert unused == set(), "what is mounted is told of"
+    assert unused == set(), "every mounted file is named"
 
 
 def files_of(objects: list[Object]) -> Iterator[str]:

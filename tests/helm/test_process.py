@@ -135,11 +135,11 @@ def test_a_pod_that_is_overloaded_serves_its_probes_and_leaves_in_the_middle(
         wait_gone(prober)
         world.verify_nothing_is_open()
         behind = world.sent - world.decided
-    assert behind > 0, "it was done before it was told to leave: that is no overload"
+    assert behind > 0, "it was done before it was asked to leave: that is no overload"
     verify_served(prober, loaded_s, pod.told_s)
     verify_left(prober, pod)
     say(
-        f"told to leave with {behind} records waiting, it had left after {took_s:.2f} s; "
+        f"asked to leave with {behind} records waiting, it had left after {took_s:.2f} s; "
         f"the slowest answer to a probe took {prober.slowest_s():.2f} s"
     )
     pod.start()

@@ -30,6 +30,6 @@ def test_a_comment_stands_beside_its_value_or_above() -> None:
     ]
 
 
-def test_a_value_without_a_comment_is_told() -> None:
+def test_a_value_without_a_comment_is_reported() -> None:
     with pytest.raises(ToolError, match=r"a\.b has no description"):
         values_of("# a section\na:\n  b: 1\n")

@@ -1,7 +1,7 @@
 """Upgrades of a release under load: nothing is lost or doubled, and no partition waits for long.
 
-Three rendered pods run as processes; a version is another folder of code. What held is asked of
-the same judges as in all other tests of the service; how long a partition stood still is told.
+Three rendered pods run as processes; a version is another folder of code. The checks are the
+same as in all other tests of the service; how long a partition stood still is reported.
 """
 
 import time

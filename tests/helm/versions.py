@@ -1,8 +1,8 @@
 """Versions: this code as another release of it, and one that keeps its state in a newer format.
 
 A version is a folder with the packages and their metadata, as an installation has them. The newer
-format is made as docs/upgrades.md tells whoever changes it: the number, a reader for it beside the
-older ones, and values that the older version cannot read.
+format is made as docs/upgrades.md instructs a developer who changes it: the number, a reader for it
+beside the older ones, and values that the older version cannot read.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""History: what producers sent and were told, and what readers polled, as values.
+"""History: what producers sent, what was acknowledged, and what readers polled, as values.
 
-A record is known by its mark, which no other one has and which stays with it wherever it goes.
+A record is identified by its mark, which is unique and stays with it wherever it goes.
 """
 
 from collections import defaultdict

@@ -105,7 +105,7 @@ def test_what_a_service_decided_becomes_tables_in_it(
     assert len(list((tmp_path / "tables" / "messages" / "_delta_log").glob("*.json"))) >= 1
 
 
-def test_a_driver_does_the_same_with_what_spark_was_told(
+def test_a_driver_does_the_same_with_the_properties_given_to_spark(
     job: Job, world: World, tmp_path: Path
 ) -> None:
     properties = tmp_path / "spark.properties"

@@ -124,7 +124,7 @@ def letter(*headers: Header, key: bytes | None = b"h", topic: str = "orders") ->
     return RedrivenRecord(0, topic, 0, 5, NOW_MS - 1, key, b"v", headers, 0)
 
 
-def test_a_letter_is_decided_anew_where_its_address_is() -> None:
+def test_a_letter_is_decided_again_where_its_address_is() -> None:
     living = world(replace(ROUTE, address="{key}"))
     sent = letter(), letter(key=None), letter(topic="former")
     outcomes, plan = living.redrive("through", *sent)

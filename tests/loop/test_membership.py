@@ -1,4 +1,4 @@
-"""Membership: nothing is committed for a group that we are not told to be in."""
+"""Membership: nothing is committed for a group that has not reported us as a member."""
 
 from collections.abc import Iterable, Sequence
 
@@ -29,8 +29,8 @@ def test_who_is_no_member_of_the_group_commits_nothing() -> None:
     assert living.values("orders.unique") == ["a"]
 
 
-def test_the_group_is_told_of_the_generation_that_it_told_us_of() -> None:
-    """What the client knows by itself may be of one in which our partitions are another's."""
+def test_the_group_is_sent_the_generation_that_it_reported_to_us() -> None:
+    """The client's own may be of a generation in which another has our partitions."""
     living = Living(partitions=2)
     loop = living.running()
     told, consumer = loop.assignment.membership(), loop.assignment.consumer

@@ -68,7 +68,7 @@ def test_a_topic_that_was_absent_and_is_there_now_is_written() -> None:
     assert living.reasons("g.dead-letters").count("no-output") <= 4
 
 
-def test_a_change_that_misses_a_topic_has_it_asked_for_anew() -> None:
+def test_a_change_that_misses_a_topic_makes_the_loop_look_it_up_again() -> None:
     living = Living(STEERED)
     loop = living.running()
     living.cluster.create_topic("later")
@@ -191,7 +191,7 @@ def test_a_missing_right_to_read_is_waited_for() -> None:
     assert living.values("orders.unique") == ["a"]
 
 
-def test_an_error_that_the_client_mends_itself_is_passed_over() -> None:
+def test_an_error_that_the_client_recovers_from_by_itself_is_passed_over() -> None:
     chance = Telling("orders")
     living = Living(chance=chance)
     loop = living.running()

@@ -25,7 +25,7 @@ def test_it_detects_while_it_lives_and_writes_nothing() -> None:
     assert living.cluster.records(*LOG) == []
 
 
-def test_it_forgets_with_a_partition_that_is_taken_over_anew() -> None:
+def test_it_forgets_when_its_partition_is_taken_over_again() -> None:
     living = Living(addresses=FORGETFUL)
     living.send("a")
     living.write(b"b", *in_group("t", 1, 2))
@@ -58,7 +58,7 @@ def test_what_was_kept_before_is_deleted(strategy: str) -> None:
     assert not world.decide(named(3, b"b")).edits
 
 
-def test_a_small_ring_lets_go_of_what_it_outlived() -> None:
+def test_a_small_ring_drops_what_it_no_longer_remembers() -> None:
     world = World(ROUTE, addresses={"orders": {"persist_id_cache": False, "id_cache_size": 2}})
     for offset in range(20):
         world.commit(named(offset, b"%d" % offset))

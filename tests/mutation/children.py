@@ -25,7 +25,7 @@ CHILD_S_MAX: Final = 3600
 
 
 class Task(NamedTuple):
-    """Something for a child; `work` is told where to write, and ends the process itself."""
+    """A task for a child; `work` is given the file descriptor to write to, and ends the process."""
 
     name: str
     work: Callable[[int], None]

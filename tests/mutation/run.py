@@ -41,7 +41,7 @@ OUTCOMES: Final = {"nothing": SURVIVED, "too long": TIMED_OUT, "elsewhere": "els
 
 
 class Options(NamedTuple):
-    """What a run is told."""
+    """Options of a run."""
 
     root: Path
     packages: tuple[str, ...]
@@ -186,7 +186,7 @@ class Run:
     def _with_pytest(self, tests: Sequence[str], work: object) -> None:
         warm = Warm(work)  # type: ignore[arg-type]
         os.chdir(self._options.root)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # in a child; what is told goes to stderr
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # in a child; reports go to stderr
         marks = ["-m", self._options.marks] if self._options.marks else []
         pytest.main([*OPTIONS, "--timeout=0", *marks, *tests], plugins=[warm])
         for fault in warm.not_collected:

@@ -1,4 +1,4 @@
-"""pytest, with everything imported and collected, that runs of the tests what it is told."""
+"""pytest, with everything imported and collected, that runs only the tests it is given."""
 
 import os
 import time

@@ -122,7 +122,7 @@ class Heard:
     """Producers with two histories, and why, until both sides have forgotten them."""
 
     def explain(self, message: Message, verdict: Reason | None) -> str | None:
-        """The class that a message belongs to; None where both must agree. Told of every one."""
+        """The class of a message; None where both must agree. Called for every message."""
         name, number = message
         highest = self.ours.get(name)
         if (name in self.theirs) != (highest is not None):

@@ -19,7 +19,7 @@ class Open(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """The process starts anew, with this size in its settings."""
+    """The process restarts with this size in its settings."""
 
     size: int
 

@@ -80,7 +80,7 @@ def _toml(value: object) -> str:
 
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(parts=st.tuples(*[tables] * 5), pattern=text)
-def test_whatever_a_configuration_holds_its_faults_are_told(
+def test_whatever_a_configuration_holds_its_faults_are_reported(
     tmp_path: Path, parts: tuple[dict[str, object], ...], pattern: str
 ) -> None:
     names = ("kafka", "service", "api", f"addresses.{json.dumps(pattern, ensure_ascii=False)}")

@@ -17,7 +17,7 @@ class Disk:
     def __init__(
         self, step: Callable[[str], None], read: Callable[[int], None] = lambda _size_bytes: None
     ) -> None:
-        """`read` is told how many bytes somebody has read, and lets them take their time."""
+        """`read` is called with the number of bytes that were read, and makes that take time."""
         self.step = step
         self.read = read
         self._stores: dict[PartitionId, StoreOnDisk] = {}
@@ -36,7 +36,7 @@ class Disk:
         self._stores.pop(source, None)
 
     def stores(self) -> Iterator[tuple[PartitionId, StorePosition | None, dict[bytes, bytes]]]:
-        """Return what is there, by input partition; whoever looks takes no time."""
+        """Return what is there, by input partition; looking takes no time."""
         for source in sorted(self._stores):
             store = self._stores[source]
             yield source, store.position(), dict(MemoryStore.scan(store, b""))

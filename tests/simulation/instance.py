@@ -30,9 +30,9 @@ LOAD_S_MAX = 6.0
 
 
 class FakeClock:
-    """See `service.clock.Clock`: the cluster's time, moved by whoever sleeps.
+    """See `service.clock.Clock`: the cluster's time, which advances when an instance sleeps.
 
-    What the machine believes may be set; what measures deadlines may not.
+    The wall clock may be set; the monotonic clock, which measures deadlines, may not.
     """
 
     def __init__(self, log: FakeCluster) -> None:
@@ -70,7 +70,7 @@ class Instance:
         self.is_newer = False
         """Whether it has the newer file."""
         self.life = 0
-        """Which process it is: each one is configured anew."""
+        """The number of the process: each one has its own configuration."""
         self.clock = FakeClock(log)
         self.scenario = scenario
         self._log = log

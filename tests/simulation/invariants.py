@@ -157,8 +157,8 @@ def _routing(
 ) -> Callable[[Place], bool]:
     """Whether an input has a route at a revision, or had one when a record was passed on.
 
-    A record was passed on because its input had a route: whoever decides it has to know of that,
-    whatever it has read itself.
+    A record was passed on because its input had a route: the instance that decides it has to know
+    of that route, whatever it has read itself.
     """
     topics_at = world.setting.topics_at
 
@@ -230,10 +230,10 @@ def _check_fate(
         raise Broken("I5" if outputs else "I1", f"{place} is {expected.reason}, no dead letter")
     told = dict(letters[0].headers or [])
     if told[DeadLetter.REASON] != expected.reason.encode():
-        raise Broken("I4", f"{place} is {expected.reason}, and {told[DeadLetter.REASON]!r} is told")
+        raise Broken("I4", f"{place} is {expected.reason}, reported as {told[DeadLetter.REASON]!r}")
     original = (told.get(DeadLetter.ORIGINAL) or b"").decode() or None
     if original != expected.original:
-        raise Broken("I4", f"{place} repeats {expected.original}, and {original} is told")
+        raise Broken("I4", f"{place} repeats {expected.original}, and {original} is reported")
 
 
 def _check_unchanged(place: Place, sent: Sent, expected: Expected, output: Record) -> None:

@@ -50,7 +50,7 @@ class Expected(NamedTuple):
 
 
 def named(place: Place) -> str:
-    """Return a place as it is told."""
+    """Return a place as it is reported."""
     return "{}-{}@{}".format(*place)
 
 
@@ -247,7 +247,7 @@ class Model:
         answers = self._answers(rule, claims, places, time_ms)
         for place, claim in zip(places, claims, strict=True):
             if claim is not None:
-                rule.judge(claim, time_ms, named(place))  # those that it knows are told of
+                rule.judge(claim, time_ms, named(place))  # a known one counts as seen again
         fate = self._fate_of_group(everything, claims, answers)
         if fate is not None:
             for place, sent, claim in zip(places, everything, claims, strict=True):
@@ -266,7 +266,7 @@ class Model:
     def _answers(
         self, rule: Rule, claims: list[Claim | None], places: list[Place], time_ms: int
     ) -> list[Answer]:
-        """What each would be told, if those before it were let through."""
+        """The answer to each, if those before it were let through."""
         trial = deepcopy(rule)
         trial.forgets = False
         if isinstance(trial, Held) and trial.ring.capacity:
@@ -278,7 +278,7 @@ class Model:
             answer = Answer() if claim is None else trial.judge(claim, time_ms, named(place))
             if claim is not None and answer.reason is None:
                 trial.accept(claim, time_ms, named(place))
-            # An import may have told of the very place that a record of the group has.
+            # An import may have named the very place that a record of the group has.
             is_known = claim is not None and before.judge(claim, time_ms, named(place)) == answer
             is_within = answer.original in own and not is_known
             answers.append(Answer(answer.reason, None) if is_within else answer)
@@ -357,7 +357,7 @@ class Model:
         return False
 
     def _is_in_window(self, sent: Sent, name: Claim) -> bool:
-        """The same where hits keep what was told of."""
+        """The same for a window, where a hit renews the entry of what was reported."""
         place, time_ms = (self._source, sent.address or ""), self._times_ms[self._source]
         told = self._told_in_time.setdefault(place, Window(2 * WINDOW_SIZE))
         is_known = told.judge(name, time_ms, "").reason is not None
@@ -377,7 +377,7 @@ class Model:
         return self._rules.setdefault(place, RULES[strategy]())
 
     def _claim(self, place: Place | None, sent: Sent) -> Claim | None:
-        """What the strategy is told; None when that is nothing. A place may stand for a number."""
+        """The claim that the strategy is given, if any. A place may stand for a number."""
         said, strategy = sent.said, self._case.strategy
         if strategy in {"ring", "window"}:
             claim = Claim(identifier=sent.identifier, publisher=said.publisher)

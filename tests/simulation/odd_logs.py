@@ -34,7 +34,7 @@ RESETS: Final[tuple[ResetOffset, ...]] = ("fail", "keep_state", "clear_state")
 
 
 class OddLogsWorld(World):
-    """See the module."""
+    """A run with one kind of damage to a log, and the check of its outcome."""
 
     def __init__(self, seed: int) -> None:
         self._odd = chance = random.Random(seed + 9)

@@ -178,7 +178,7 @@ class Sender:
 
 
 class RedriveWorld(World):
-    """See the module."""
+    """A run in which one or two senders redrive dead letters under faults."""
 
     def __init__(self, case: Scenario) -> None:
         super().__init__(case)
@@ -247,9 +247,9 @@ class RedriveWorld(World):
         raise Broken("redrive", "it does not come to an end")
 
     def _outlive(self) -> None:
-        """The marks go while partitions move on, and commands arrive that were long on their way.
+        """The marks are deleted while partitions move on, and long delayed commands arrive.
 
-        Whoever owns a partition by then may not know of the end, and finds no mark.
+        The owner of a partition by then may not know of the end, and finds no mark.
         """
         if self._slow is not None:
             # It asks thousands of times in vain, and would die at one of them.

@@ -31,13 +31,13 @@ class Answer(NamedTuple):
 
 
 class Rule(Protocol):
-    """One address on one partition, told of every record in order."""
+    """One address on one partition, given every record in order."""
 
     forgets: bool
     """Not while the records of a group are tried, so that none hides behind another."""
 
     def judge(self, claim: Claim, time_ms: int, place: str) -> Answer:
-        """Answer for a record at a place; a duplicate is told of."""
+        """Answer for a record at a place; for a duplicate this is the only call."""
         ...
 
     def accept(self, claim: Claim, time_ms: int, place: str) -> None:

@@ -88,7 +88,7 @@ class Scenario:
     output_partitions: int
     sent: tuple[Sent, ...]
     capacities: tuple[dict[str, int], ...]
-    """By life: each one is configured anew."""
+    """By life: each one has its own configuration."""
     missing_id: MissingId
     on_duplicate: OnDuplicate
     batch_records_max: int
@@ -108,7 +108,7 @@ class Scenario:
     slowness: float = 0.0
     """How likely a step of a transaction takes seconds."""
     short_ends: bool = False
-    """Whether ends of logs are told short now and then."""
+    """Whether ends of logs are reported too low now and then."""
     administers: bool = False
     """Whether an administrator imports, forgets and clears meanwhile."""
     switches: bool = False

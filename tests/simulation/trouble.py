@@ -79,7 +79,7 @@ ANSWERS_AFTER_MS: Final = (0, 0, 20_000, 60_000)
 
 
 class SeededChance(Chance):
-    """Every freedom of a cluster, drawn anew each time."""
+    """Every free choice of a cluster, drawn at random each time."""
 
     def __init__(self, chance: random.Random, case: Scenario) -> None:
         self._chance = chance

@@ -26,7 +26,7 @@ PROGRESS_S: Final = 10.0
 CATCH_UP_S: Final = 180.0
 """The watchdog ends a client that hangs after a minute; then another has to be shared in."""
 TOLD_WITHIN_S: Final = 5.0
-"""A broker that is away for longer has to be told on /readyz."""
+"""A broker that is away for longer has to be reported on /readyz."""
 
 
 class Verdict(NamedTuple):
@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
 
 
 class Soak:
-    """One run. `say` is told each line as it happens."""
+    """One run. `say` is called with each line as it happens."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Soak:
         with (
             venue(self._folder / "broker", self._brokers) as place,
             world_of(self._manner)(
-                {**place.client, "log_level": "0"},  # what is broken here is told
+                {**place.client, "log_level": "0"},  # the run reports its own faults
                 self._folder,
                 f"soak-{self._seed}",
                 count=WARM_UP_RECORDS + round(RECORDS_PER_S * self._seconds),
@@ -113,7 +113,7 @@ class Soak:
         order, progress_s = count(), PROGRESS_S
         while faults or undoing:
             if undoing and undoing[0][0] <= self._now_s:
-                self._hold("what was broken can be mended", heapq.heappop(undoing)[2])
+                self._hold("what was broken can be fixed", heapq.heappop(undoing)[2])
             elif faults and faults[0].at_s <= self._now_s:
                 fault = faults.pop(0)
                 mend = self._provoked(trouble, fault)
@@ -136,7 +136,7 @@ class Soak:
             return None
 
     def _watched(self, fault: Fault, survivor: Service, mend: Undo) -> Undo:
-        """Before the only broker comes back that was long away, its absence must have been told."""
+        """Check that a long absence of the only broker is reported before the broker comes back."""
         is_missed = fault.kind is Kind.BROKER_KILL and self._brokers == 1
         if not is_missed or fault.for_s < TOLD_WITHIN_S:
             return mend
@@ -144,7 +144,7 @@ class Soak:
         def look_and_mend() -> None:
             if survivor.is_awake:
                 self._hold(
-                    "I13 a broker that is away is told",
+                    "I13 a broker that is away is reported",
                     lambda: eventually(lambda: not survivor.is_ready, survivor),
                 )
             mend()
@@ -168,8 +168,8 @@ class Soak:
         for guest in guests:
             if guest.ended and guest.wait() == ExitCode.BROKER:
                 guest.start()  # the broker was away when it began, as whatever runs it would do
-            self._hold("an instance that is told to leave leaves", guest.wait_started)
-            self._hold("an instance that is told to leave leaves", guest.stop)
+            self._hold("an instance that is asked to leave leaves", guest.wait_started)
+            self._hold("an instance that is asked to leave leaves", guest.stop)
         if survivor.ended:
             self._find(
                 "the survivor survives", f"it left with {survivor.wait()}\n{survivor.tail()}"

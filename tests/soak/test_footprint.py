@@ -41,7 +41,7 @@ def test_a_little_more_is_no_leak_and_much_more_is_one() -> None:
     assert not BASE._replace(threads=11 + 2 * THREADS_MORE, processes=2).returned_to(BASE)
 
 
-def test_threads_that_came_are_told_by_name() -> None:
+def test_additional_threads_are_reported_by_name() -> None:
     more = BASE._replace(thread_names=Counter({"rdk:main": 4, "rdk:broker1": 11}))
     assert more_threads(more, BASE) == "5 more rdk:broker1"
     assert more_threads(BASE, more) == "none"

@@ -1,4 +1,4 @@
-"""A seed stands for one plan, whoever asks and for how long."""
+"""A seed stands for one plan, whatever the caller and the duration."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -164,7 +164,7 @@ def test_records_of_a_partition_stay_in_order_and_partitions_are_merged_by_time(
             assert max(ahead) <= 3_200
 
 
-def test_what_is_told_at_the_end_counts_every_verdict(world: World) -> None:
+def test_the_counts_at_the_end_include_every_verdict(world: World) -> None:
     assert {each.address for each in world.counts} == {"all.a", "all.b", "all.c", "returns", None}
     assert sum(each.records for each in world.counts) == len(world.said)
     # The others wait for the rest of their groups.
@@ -204,7 +204,7 @@ def test_another_run_decides_nothing_twice_though_its_steps_have_lost_their_date
     assert sorted(each.name for each in steps.iterdir()) == names
 
 
-def test_steps_that_are_gone_are_not_made_anew_under_a_backfill_that_has_begun(
+def test_missing_steps_are_not_recreated_under_a_backfill_that_has_begun(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     target = tmp_path / "target"
@@ -251,7 +251,7 @@ def test_half_a_target_is_refused(spark: SparkSession, world: World, tmp_path: P
             backfill(spark, world.config, world.source, folder)
 
 
-def test_a_wrong_configuration_and_a_folder_of_no_backfill_are_told(tmp_path: Path) -> None:
+def test_a_wrong_configuration_and_a_folder_without_a_backfill_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "ringfence.toml"
     file.write_text("[servic]")
     words = ["backfill", "--config", str(file), "--target", str(tmp_path / "target")]

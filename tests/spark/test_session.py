@@ -1,4 +1,4 @@
-"""What a session is told: what answers rest on everywhere, the rest only where it is our own."""
+"""Settings of a session: what answers depend on always, the rest only if the session is ours."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ OURS = {
 }
 
 
-def test_what_was_submitted_keeps_what_it_was_told() -> None:
+def test_a_submitted_job_keeps_the_settings_it_was_given() -> None:
     submitted = settings([Path("/a.jar")], {"PYSPARK_GATEWAY_PORT": "1"})
     assert submitted.items() >= ANSWERS_REST_ON.items()
     assert not OURS & submitted.keys()

@@ -1,4 +1,4 @@
-"""How the connector is told what to read, and what users may not take back."""
+"""Options that tell the connector what to read, and which of them users may not override."""
 
 from typing import cast
 

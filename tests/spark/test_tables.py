@@ -245,7 +245,7 @@ def _halves(_folder: str, _names: Sequence[str]) -> Sequence[str]:
     return ["halves"]
 
 
-def test_a_missing_topic_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_a_missing_topic_is_reported(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="does not exist") as told:
         update_tables(spark, source(broker, f"no-{uuid4().hex}"), tmp_path)
     assert told.value.exit_code == BROKER

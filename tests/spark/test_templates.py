@@ -49,7 +49,7 @@ def test_addresses_and_ids_are_those_of_the_service(spark: SparkSession) -> None
         assert [row[number] and bytes(row[number]) for row in found] == made, template
 
 
-def test_the_input_of_an_output_is_told_by_the_template(spark: SparkSession) -> None:
+def test_the_input_of_an_output_is_derived_from_the_template(spark: SparkSession) -> None:
     topics = ["a.b.unique", "a.b", ".unique"]
     frame = spark.createDataFrame([(topic,) for topic in topics], "topic string")
     found = frame.select(input_topic("{topic}.unique", sf.col("topic"))).collect()

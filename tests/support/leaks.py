@@ -1,8 +1,8 @@
-"""Leaks: no secret that a test uses stands in what is printed or logged while it runs.
+"""Leaks: no secret that a test uses appears in what is printed or logged while it runs.
 
-A plugin of pytest, which all tests have. It notes each token and each shared secret as the code
-under test takes it, and each that a file of a process's configuration holds, and searches what the
-test and the processes that it started have told. A failure names the place, and not the secret.
+A pytest plugin, which all tests use. It notes each token and each shared secret as the code under
+test takes it, and each that a file of a process's configuration holds, and searches the output of
+the test and of the processes that it started. A failure names the place, and not the secret.
 """
 
 import io
@@ -36,7 +36,7 @@ def has_secret(text: str) -> bool:
 
 
 def _noting(module: ModuleType, name: str) -> None:
-    """Whoever imports the function from here on notes what it makes, or what it is given last."""
+    """Patch the function for later imports: it notes its result, or else its last argument."""
     real: Callable[..., Any] = getattr(module, name)
 
     def noted(*given: str) -> Any:
@@ -56,13 +56,13 @@ _noting(credentials, "token_of")
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that has told a secret."""
+    """Fail a test that has leaked a secret."""
     report = yield
     if call.when == "teardown" and report.passed:
         places = [place for place, text in _told(item) if has_secret(text)]
         if places:
             report.outcome = "failed"
-            report.longrepr = f"a secret was told: {', '.join(places)}"
+            report.longrepr = f"a secret was leaked: {', '.join(places)}"
     return report
 
 

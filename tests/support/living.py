@@ -1,4 +1,4 @@
-"""What the tests of a living loop share: a cluster that fails when told to, and a loop on it."""
+"""What the tests of a running loop share: a cluster that fails on demand, and a loop on it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

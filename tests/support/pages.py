@@ -5,6 +5,6 @@ import re
 
 def block(page: str, language: str, word: str) -> str:
     """Return the only block of a language that contains a word."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    (found,) = [str(each) for each in blocks if word in each]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (found,) = [text for kind, text in blocks if kind == language and word in text]
     return found

@@ -1,4 +1,4 @@
-"""The Dockerfile and what stands beside it agree, as far as can be told without building it."""
+"""The Dockerfile agrees with the files beside it, as far as can be checked without a build."""
 
 import re
 import tomllib

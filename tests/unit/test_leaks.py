@@ -34,7 +34,7 @@ def test_whose_process_logs(tmp_path):
 """
 
 
-def test_a_secret_that_is_told_fails_the_test(tmp_path: Path) -> None:
+def test_a_leaked_secret_fails_the_test(tmp_path: Path) -> None:
     (tmp_path / "test_leaking.py").write_text(TESTS)
     words = [
         sys.executable,

@@ -40,13 +40,14 @@ class Door(NamedTuple):
     advertised: int
 
 
-def choose_ports(written_properties: Path, patience_s: float = 5.0) -> Ports:
+def choose_ports(written_properties: Path, patience_s: float = 5.0, *, preferred: int = 0) -> Ports:
     """Return the ports of an earlier run if they are free, so that its clients reconnect.
 
     Args:
         written_properties: the properties file of the earlier run, if there was one
         patience_s: how long to wait for its ports; a broker that is stopping releases its data
             before the port of its controller
+        preferred: the port for clients if it is free and there was no earlier run; 0 for any
 
     """
     if written_properties.exists():
@@ -57,7 +58,7 @@ def choose_ports(written_properties: Path, patience_s: float = 5.0) -> Ports:
             ports = Ports(client=int(client[1]), controller=int(controller[1]))
             if _become_free(ports, time.monotonic() + patience_s):
                 return ports
-    client_port = free_port(taken=0)
+    client_port = preferred if preferred and _is_free(preferred) else free_port(taken=0)
     return Ports(client=client_port, controller=free_port(taken=client_port))
 
 

@@ -1,4 +1,4 @@
-"""Development broker that survives the command that started it: up, down, status.
+"""Development broker that survives the command that started it: up, down, status, topics.
 
 It is running if and only if its data folder is locked. `broker.json` beside the data has its
 process id and address; it is written before the broker is ready, so that `down` can end a start
@@ -15,6 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic  # where the types are exported
+
 from tools.broker.embedded import DEFAULT_MACHINE, LAUNCH, STOP_TIMEOUT_S
 from tools.broker.errors import BrokerError
 from tools.broker.node import is_running, log_tail, open_node, prepare
@@ -22,7 +26,11 @@ from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
 from tools.jars import exclusive
 
 DEFAULT_FOLDER: Final = Path(__file__).parents[2] / ".run" / "broker"
+KAFKA_PORT: Final = 9092
+"""The port that Kafka's own quick start and most examples name."""
+
 _POLL_S: Final = 0.05
+_TOPIC_S: Final = 30.0
 
 
 class State(NamedTuple):
@@ -58,8 +66,21 @@ def status(folder: Path = DEFAULT_FOLDER) -> str | None:
     return _read_state(folder).bootstrap_servers
 
 
+def create_topic(name: str, partitions: int, folder: Path = DEFAULT_FOLDER) -> None:
+    """Create a topic on the running broker; raise BrokerError if that is not possible."""
+    running = status(folder)
+    if running is None:
+        raise BrokerError("The broker does not run: `ringfence broker up` starts it.")
+    admin = AdminClient({"bootstrap.servers": running, "log_level": 0})
+    created = admin.create_topics([NewTopic(name, partitions)], request_timeout=_TOPIC_S)
+    try:
+        created[name].result(_TOPIC_S)
+    except KafkaException as error:
+        raise BrokerError(f"Topic {name} was not created: {error.args[0].str()}.") from error
+
+
 def _start(folder: Path) -> str:
-    node = open_node(folder)
+    node = open_node(folder, KAFKA_PORT)
     command = prepare(node, {}, DEFAULT_MACHINE)
     launch = [sys.executable, "-I", "-S", str(LAUNCH), "detached"]
     with node.log_path.open("ab") as log:

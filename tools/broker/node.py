@@ -65,11 +65,12 @@ class Node(NamedTuple):
         return _values(self.properties_path)["node.id"]
 
 
-def open_node(folder: Path) -> Node:
+def open_node(folder: Path, preferred_port: int = 0) -> Node:
     """Create the folder and choose the ports, without starting anything."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    return Node(folder, config.choose_ports(folder / "server.properties"))
+    ports = config.choose_ports(folder / "server.properties", preferred=preferred_port)
+    return Node(folder, ports)
 
 
 class Machine(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.machine import MIB, cpu_s, disk_bytes, kind_of, memory, memory_in, thread_in
 
 
-def test_memory_is_told_in_bytes() -> None:
+def test_memory_is_reported_in_bytes() -> None:
     assert memory_in("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n") == (MIB, 2 * MIB)
 
 
@@ -17,7 +17,7 @@ def test_a_thread_may_have_any_name() -> None:
     assert thread_in(stat) == ("a ) b(c", 4.0)
 
 
-def test_threads_are_told_apart_by_name_and_the_main_one_by_its_number() -> None:
+def test_threads_are_distinguished_by_name_and_the_main_thread_by_its_number() -> None:
     assert kind_of("rdk:broker1", is_main=False) == "Kafka client"
     assert kind_of("rocksdb:low", is_main=False) == "RocksDB"
     assert kind_of("python", is_main=True) == "main thread"

@@ -44,7 +44,7 @@ def test_a_group_is_full_when_enough_was_accepted() -> None:
     assert fill.records == fill.full_at + 7
 
 
-def test_cpu_time_is_told_by_message_and_summed() -> None:
+def test_cpu_time_is_reported_per_message_and_summed() -> None:
     before = {"main thread": 1.0}
     after = {"main thread": 3.0, "Kafka client": 1.0}
     costs = per_message(before, after, 1_000_000)

@@ -35,6 +35,6 @@ def test_nor_what_sends_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert config(tmp_path, traced).tracing.endpoint == "http://collector:4318"
 
 
-def test_a_file_that_is_wrong_is_told_as_the_service_tells_it(tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported_as_the_service_reports_it(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"id_cache_sise"):
         config(tmp_path, '[[routes]]\ninputs = ["b"]\n[addresses."#"]\nid_cache_sise = 3\n')

@@ -43,7 +43,7 @@ def test_a_driver_is_a_submission_within_its_pod() -> None:
     ]
 
 
-def test_an_executor_is_told_what_its_variables_say() -> None:
+def test_an_executor_is_started_with_what_its_variables_say() -> None:
     java, *words = start_of(["executor"], IMAGE | EXECUTOR).command
     assert java == "/opt/java/bin/java"
     # The options in their order, of which the eleventh comes last and none is cut at a space.

@@ -15,7 +15,7 @@ from pipeline.errors import BROKER, CONTRADICTION, query_failed, reading_failed,
         ("… No space left on device", 1, "No space left on device"),
     ],
 )
-def test_a_failed_query_is_told_in_one_sentence(text: str, exit_code: int, told: str) -> None:
+def test_a_failed_query_is_reported_in_one_sentence(text: str, exit_code: int, told: str) -> None:
     error = query_failed("messages", "b:9092", text)
     assert error.exit_code == exit_code
     assert told in str(error)
@@ -30,13 +30,13 @@ def test_a_failed_query_is_told_in_one_sentence(text: str, exit_code: int, told:
         ("… UnknownTopicOrPartitionException: This server …", "deleted a topic"),
     ],
 )
-def test_a_broker_that_does_not_answer_is_told_in_one_sentence(text: str, told: str) -> None:
+def test_a_broker_that_does_not_answer_is_reported_in_one_sentence(text: str, told: str) -> None:
     error = request_failed("b:9092", text)
     assert error.exit_code == BROKER
     assert told in str(error)
 
 
-def test_records_that_were_deleted_meanwhile_are_told_and_faults_of_ours_are_not() -> None:
+def test_records_deleted_meanwhile_are_reported_and_our_own_faults_are_not() -> None:
     lost = reading_failed("b:9092", "… [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] …")
     late = reading_failed("b:9092", "… TimeoutException: Timeout of 10000ms expired …")
     assert lost is not None

@@ -32,7 +32,7 @@ def test_the_brokers_have_two_names() -> None:
         assert servers_of(settings) == "a:1,b:2"
 
 
-def test_a_login_is_told_with_its_quotes_kept() -> None:
+def test_a_login_is_passed_on_with_its_quotes_kept() -> None:
     assert of(LOGIN) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -40,7 +40,7 @@ def test_a_login_is_told_with_its_quotes_kept() -> None:
     }
 
 
-def test_what_consumers_are_told_goes_before_what_all_are() -> None:
+def test_consumer_settings_take_precedence_over_common_settings() -> None:
     kafka = KafkaSettings(LOGIN, {"sasl.username": "reader"}, {"sasl.username": "writer"}, {})
     assert 'username="reader"' in java_properties(kafka, {})["sasl.jaas.config"]
 
@@ -79,7 +79,7 @@ def test_what_is_given_for_the_client_takes_the_place_of_its_group() -> None:
         ),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_what_to_do(
+def test_settings_that_cannot_be_translated_are_refused_with_what_to_do(
     told: dict[str, Property], sentence: str
 ) -> None:
     with pytest.raises(PipelineError, match=sentence) as refused:

@@ -16,7 +16,7 @@ def report(batch: int, rows: int, end: int | None, latest: int) -> dict[str, obj
     }
 
 
-def test_a_batch_counts_once_however_often_it_is_told_of() -> None:
+def test_a_batch_counts_once_however_often_it_is_reported() -> None:
     tally = BatchTally()
     tally.take([report(0, 10, 10, 30)])
     tally.take([report(0, 10, 10, 30), report(1, 20, 30, 30)])

@@ -32,7 +32,7 @@ OPEN: Final[list["Life"]] = []
 
 
 class Life:
-    """See the module. `steps_left` more passings of the seams, or None for ever."""
+    """A publisher that dies after `steps_left` more external calls; never if None."""
 
     def __init__(
         self, judge: Judge, store: Path, clock: Clock, *, now_ms: int = 0, gap_allowed: bool = False

@@ -27,7 +27,7 @@ def test_what_is_new_is_seen_within_a_second(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["x", "\udcff", None])
-def test_what_cannot_be_read_leaves_what_was_before_and_is_told_once(
+def test_a_file_that_cannot_be_read_keeps_the_previous_value_and_is_logged_once(
     tmp_path: Path, change: str | None
 ) -> None:
     clock, path = Clock(), tmp_path / "file"

@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
         (86_400_000 + 60_000, "1 d"),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(ms: float | None, told: str) -> None:
+def test_a_duration_is_shown_in_its_two_largest_units(ms: float | None, told: str) -> None:
     assert words.duration(ms) == told
 
 
@@ -30,7 +30,7 @@ def test_a_duration_is_told_in_its_two_largest_units(ms: float | None, told: str
     ("count", "told"),
     [(None, words.NONE), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB")],
 )
-def test_a_size_is_told_in_the_unit_that_fits(count: int | None, told: str) -> None:
+def test_a_size_is_shown_in_the_unit_that_fits(count: int | None, told: str) -> None:
     assert words.size(count) == told
 
 
@@ -44,7 +44,7 @@ def test_small_rates_have_a_decimal() -> None:
     ]
 
 
-def test_a_share_that_is_nearly_nothing_is_not_told_as_nothing() -> None:
+def test_a_tiny_share_is_not_shown_as_zero() -> None:
     assert [words.percent(each) for each in (None, 0.0, 0.0004, 0.034, 0.5)] == [
         words.NONE,
         "0.0 %",
@@ -64,7 +64,7 @@ def test_how_long_ago_something_was() -> None:
     assert words.ago(NOW - timedelta(seconds=75.9), NOW) == "1 min 15 s ago"
 
 
-def test_one_is_told_without_an_s() -> None:
+def test_one_is_shown_without_an_s() -> None:
     assert words.plural(1, "id") == "1 id"
     assert words.plural(2_000, "id") == "2,000 ids"
 

@@ -62,7 +62,7 @@ def test_a_ring_loaded_from_its_store_equals_the_one_that_absorbed(
 
 
 @pytest.mark.parametrize("whole_ids_max", [0, 100], ids=["compact", "whole"])
-def test_who_waits_is_told_of_each_entry_that_is_read(
+def test_the_waiting_caller_is_notified_of_each_entry_that_is_read(
     whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", whole_ids_max)
@@ -140,7 +140,7 @@ def test_a_transaction_that_is_late_gets_what_is_in_memory_and_no_more() -> None
     ring_of(cache, SOURCE, store, "c")
 
 
-def test_tidying_lets_go_of_the_ids_that_commits_have_deleted() -> None:
+def test_tidying_drops_the_ids_that_commits_have_deleted() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     for number in range(8):
         ring = commit(cache, store, [b"%d" % number], capacity=1)
@@ -194,7 +194,7 @@ def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
     for number in range(8):
         ring = commit(cache, store, [b"%d" % number])
         kinds.append(type(ring_of(Cache(PLENTY), SOURCE, store, "a")))
-        assert (cache.look(SOURCE, "a") is ring) == (number != 2), "it is loaded anew once"
+        assert (cache.look(SOURCE, "a") is ring) == (number != 2), "it is reloaded once"
     assert kinds[:3] == [InMemoryRing, InMemoryRing, IndexedRing]
     assert isinstance(ring, IndexedRing)
     assert held(ring) == {b"%d" % n: Origin(*SOURCE, 0, 1_000) for n in range(3, 8)}
@@ -215,7 +215,7 @@ def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
     assert (type(new), len(new), new.capacity) == (InMemoryRing, 0, None)
 
 
-def test_a_compact_ring_that_outgrows_its_index_is_made_anew(
+def test_a_compact_ring_that_outgrows_its_index_is_rebuilt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 20)

@@ -13,7 +13,7 @@ from state.rocksdb_store import RocksStores
 from tests.support.waiting import LIMIT_S
 
 
-def test_a_second_holder_is_refused_and_told_where(tmp_path: Path) -> None:
+def test_a_second_holder_is_refused_with_the_path(tmp_path: Path) -> None:
     held = StateDirectory(tmp_path, "group", "0")
     with pytest.raises(DirectoryLockedError, match=str(held.path)):
         StateDirectory(tmp_path, "group", "0")
@@ -48,7 +48,7 @@ def test_other_instances_and_groups_are_not_in_the_way(tmp_path: Path) -> None:
         directory.release()
 
 
-def test_who_is_patient_gets_it_when_the_other_lets_go(tmp_path: Path) -> None:
+def test_a_patient_caller_gets_the_directory_when_the_other_releases_it(tmp_path: Path) -> None:
     held = StateDirectory(tmp_path, "group", "0")
     threading.Timer(0.1, held.release).start()
     StateDirectory(tmp_path, "group", "0", patience_s=LIMIT_S).release()

@@ -1,8 +1,8 @@
 """Formats: what an earlier version wrote is read, and what a newer one wrote is refused.
 
 `formats/<n>.json` holds what format n looks like on a changelog, `formats/<n>.store` on a disk.
-Both are kept as they were written: whoever changes how something is kept raises the format, adds
-the files of the new one (`python -m tests.unit.state.test_formats`), and leaves the older alone.
+Both stay as they were written: to change how something is stored, raise the format, add the
+files of the new one (`python -m tests.unit.state.test_formats`), and leave older files alone.
 """
 
 import json

@@ -28,7 +28,7 @@ WRITTEN = Edit(
         "0100000000000100000100000000000000020000000000000003000000000000000400000000000000"
     ),
 )
-"""As it was first written: whoever changes it raises the state format."""
+"""As it was first written: a change to it requires a new state format."""
 
 
 def store_of(*edits: Edit) -> MemoryStore:
@@ -47,7 +47,7 @@ def test_without_a_mark_nothing_is_done() -> None:
     assert mark_of(store_of(WRITTEN), "1-x", PartitionId("orders.dlq", 2)).done == -1
 
 
-def test_the_marks_of_one_redrive_are_told_and_removed_and_no_others() -> None:
+def test_only_the_marks_of_one_redrive_are_listed_and_removed() -> None:
     edits = [put(name, PartitionId("t", number), MARK) for name in ("a", "ab") for number in (0, 1)]
     store = store_of(*edits)
     assert [place for place, _ in marks_in(store, "a")] == [("t", 0), ("t", 1)]

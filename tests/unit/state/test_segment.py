@@ -242,7 +242,7 @@ def test_the_keys_of_an_address_stand_in_the_order_of_their_numbers(one: int, ot
         "position": b"\x00position",
     },
 )
-def test_what_is_no_key_of_ours_is_refused(bad: bytes) -> None:
+def test_what_is_not_a_segment_key_is_refused(bad: bytes) -> None:
     with pytest.raises(UnknownFormatError, match=f"^{bad[:64].hex()}$"):
         address_of(bad)
 

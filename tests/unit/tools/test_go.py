@@ -1,4 +1,4 @@
-"""What Go builds and fetches: verified, made once for each pin; told where it cannot be."""
+"""What Go builds and fetches is verified and made once per pin; a failure is reported."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_another_digest_is_refused_with_both(tools: Path) -> None:
         FILES.folder()
 
 
-def test_what_the_proxy_does_not_have_is_told(tools: Path) -> None:
+def test_what_the_proxy_does_not_have_is_reported(tools: Path) -> None:
     answers(tools, {"Error": "no such version"})
     with pytest.raises(GoBuildError, match=r"example.org/files@v1.0.0` failed: no such version"):
         FILES.folder()
@@ -58,7 +58,7 @@ def test_another_source_is_another_program_and_the_same_one_is_built_once(tools:
     assert (folder / "built").read_text().split() == ["built", "built"]
 
 
-def test_without_go_it_is_told_what_to_install(
+def test_without_go_the_error_says_what_to_install(
     tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tools))

@@ -74,7 +74,7 @@ def test_what_maven_fetched_is_verified_before_it_takes_its_place(
     assert not (tmp_path / "jars").exists()
 
 
-def test_a_machine_without_maven_or_java_is_told_so(
+def test_a_missing_maven_or_java_is_reported(
     tmp_path: Path, checksums: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -85,7 +85,9 @@ def test_a_machine_without_maven_or_java_is_told_so(
         java_command()
 
 
-def test_a_java_that_is_too_old_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_is_too_old_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = tmp_path / "bin" / "java"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n", encoding="ascii")

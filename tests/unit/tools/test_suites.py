@@ -1,4 +1,4 @@
-"""Suites run three at a time; what fails is told with what it printed."""
+"""Suites run three at a time; a failure is reported with its output."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ REPORT = """<testsuites><testsuite tests="3" failures="1" errors="1" skipped="0"
 </testsuite></testsuites>"""
 
 
-def test_what_failed_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_failures_are_reported_with_their_reasons(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
     outcome = counted("unit", report, 1, 0.5)

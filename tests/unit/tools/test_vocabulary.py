@@ -43,6 +43,12 @@ def test_a_banned_word_is_found_in_prose(tmp_path: Path, text: str) -> None:
     assert found.startswith("service/module.py:1: write ")
 
 
+def test_the_strings_of_tests_are_data_and_their_remarks_are_prose(tmp_path: Path) -> None:
+    text = 'TEXT = "told"\n# Made anew.\n'
+    (found,) = banned_words(tmp_path, written(tmp_path, tests=text))
+    assert found.startswith("tests/module.py:2: write ")
+
+
 def test_names_in_code_are_no_prose(tmp_path: Path) -> None:
     assert not list(banned_words(tmp_path, written(tmp_path, service="told = 1\n")))
 

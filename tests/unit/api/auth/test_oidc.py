@@ -268,7 +268,7 @@ def test_made_up_kids_do_not_have_the_issuer_asked_for_ever() -> None:
     assert len(issuer.asked) == 1
 
 
-def test_an_issuer_that_is_away_is_no_error_of_ours_and_known_keys_go_on() -> None:
+def test_an_unreachable_issuer_is_not_our_error_and_known_keys_stay_valid() -> None:
     issuer, clock = Issuer(), Clock()
     issuer.is_away = True
     known = oidc(issuer, clock, oidc_jwks_url="https://k.example")

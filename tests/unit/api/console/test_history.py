@@ -28,7 +28,7 @@ def test_a_rate_is_what_came_between_two_samples() -> None:
     assert last.accepted == 10.0
 
 
-def test_dead_letters_that_repeat_are_told_from_those_with_a_fault() -> None:
+def test_repeated_dead_letters_are_counted_apart_from_faults() -> None:
     history = history_of(
         sample(0.0)._replace(dead_letters=10.0, repeats=8.0),
         sample(5.0)._replace(dead_letters=40.0, repeats=28.0),
@@ -47,7 +47,7 @@ def test_one_sample_tells_no_rate() -> None:
     assert all(point.accepted is None for point in history.points(1.0, 300.0))
 
 
-def test_a_count_that_began_anew_is_no_negative_rate() -> None:
+def test_a_counter_that_restarted_gives_no_negative_rate() -> None:
     history = history_of(sample(0.0, 100.0), sample(5.0, 3.0))
     last = some(history.last())
     assert last.accepted == 0.0

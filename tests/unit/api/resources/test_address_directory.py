@@ -87,7 +87,7 @@ def test_its_pages_hold_what_a_dumb_sort_of_all_rows_gives(
 
 
 class Loops(QueryService):
-    """Answer when they are told to, with so many addresses."""
+    """Answer on demand, with a given number of addresses."""
 
     def __init__(self, addresses: int) -> None:
         self.asked: list[asyncio.Future[Answer]] = []
@@ -114,7 +114,7 @@ def scenario(run: Callable[[], Awaitable[None]]) -> None:
 
 
 async def settled() -> None:
-    """Whoever can go on has."""
+    """Let every task that can proceed do so."""
     for _ in range(10):
         await asyncio.sleep(0)  # noqa: TID251 - none
 
@@ -147,7 +147,7 @@ def test_the_loops_are_asked_once_for_all_who_wait_and_not_again_while_it_is_fre
     scenario(run)
 
 
-def test_what_the_loops_refuse_is_told_to_who_waits_and_asked_again_by_the_next() -> None:
+def test_waiting_callers_get_the_refusal_of_the_loops_and_the_next_caller_asks_again() -> None:
     loops = Loops(1)
 
     async def run() -> None:
@@ -165,7 +165,7 @@ def test_what_the_loops_refuse_is_told_to_who_waits_and_asked_again_by_the_next(
     scenario(run)
 
 
-def test_addresses_that_cannot_be_told_in_time_are_given_more_time() -> None:
+def test_a_directory_that_cannot_be_read_in_time_is_given_more_time() -> None:
     loops = Loops(1)
 
     async def run() -> None:

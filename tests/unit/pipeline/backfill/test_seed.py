@@ -1,4 +1,4 @@
-"""What a judge remembers, told to a service, has it answer as if it had been there."""
+"""A service seeded with what a judge remembers answers as if it had seen the messages."""
 
 from collections.abc import Iterator
 from random import Random
@@ -43,7 +43,7 @@ def remembered(decider: PartitionId, inputs: BackfillInputs, rows: list[SparkRec
 
 @pytest.mark.parametrize("scope", ["partition", "address"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_service_that_is_told_answers_as_one_that_was_there(strategy: str, scope: str) -> None:
+def test_a_seeded_service_answers_like_one_that_saw_the_messages(strategy: str, scope: str) -> None:
     random = Random(strategy)
     inputs = inputs_of({"#": {**HOLDS_ALL, "strategy": strategy}}, route("orders", scope=scope))
     decider = OWN if scope == "partition" else BY_ADDRESS

@@ -64,7 +64,7 @@ def test_what_publishers_write_is_text_in_the_page() -> None:
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_a_ring_that_is_too_short_is_told_with_the_sizes_that_help() -> None:
+def test_a_ring_that_is_too_short_is_reported_with_the_sizes_that_would_help() -> None:
     told = answer([SHORT, LONG])
     assert told.startswith("No.")
     assert "100 copies" in told

@@ -63,7 +63,7 @@ def test_what_a_record_steers_goes_to_one_of_the_allowed(tmp_path: Path) -> None
     assert plan.carried is None
 
 
-def test_a_broker_without_the_inputs_is_told(tmp_path: Path) -> None:
+def test_a_broker_without_the_input_topics_is_reported(tmp_path: Path) -> None:
     routes = '[[routes]]\ninputs = ["gone"]\n'
     with pytest.raises(PipelineError, match="no topic on the broker is an input") as told:
         planned(config(tmp_path, routes), TOPICS)

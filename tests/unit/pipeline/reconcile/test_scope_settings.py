@@ -17,7 +17,7 @@ def config(tmp_path: Path, routes: str) -> Config:
     return read_config(file)
 
 
-def test_how_an_address_remembers_is_told_by_its_strategy() -> None:
+def test_the_strategy_of_an_address_determines_how_it_remembers() -> None:
     book = AddressBook.of(
         {
             "#": {"id_cache_size": 5},

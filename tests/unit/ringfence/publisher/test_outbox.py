@@ -173,7 +173,7 @@ def test_case_59_a_server_that_knows_less_than_was_acknowledged_is_a_gap(tmp_pat
     assert held(store) == [(51, b"a")]
     store.settle(40, gap_allowed=True)
     assert held(store) == [(51, b"a")]
-    store.settle(40, gap_allowed=False)  # it was told, and accepted
+    store.settle(40, gap_allowed=False)  # the gap was reported, and accepted
 
 
 def test_case_59_a_server_that_knows_more_empties_the_store_up_to_there(tmp_path: Path) -> None:

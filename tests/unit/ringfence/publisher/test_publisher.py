@@ -132,7 +132,7 @@ def test_many_are_kept_at_once_or_not_at_all(new: Callable[..., Publisher]) -> N
 
 
 @pytest.mark.parametrize("name", ["_PUBLISHER", "_SEQ", "_PUBLISHER_EPOCH"])
-def test_headers_of_ours_are_refused(new: Callable[..., Publisher], name: str) -> None:
+def test_reserved_headers_are_refused(new: Callable[..., Publisher], name: str) -> None:
     with pytest.raises(MessageRefusedError, match=name):
         new().publish(b"v", headers=[(name, b"1")])
 
@@ -163,7 +163,7 @@ def test_a_store_is_of_one_publisher_at_a_time(new: Callable[..., Publisher]) ->
         new(partition=3)
 
 
-def test_what_stops_a_publisher_is_told_and_raised_by_the_next_publish(
+def test_the_error_that_stops_a_publisher_is_reported_and_raised_by_the_next_publish(
     api: AdminApi, new: Callable[..., Publisher], caplog: pytest.LogCaptureFixture
 ) -> None:
     api.judge.session("somebody")
@@ -194,7 +194,7 @@ def test_a_callback_that_fails_does_no_harm(
     assert "on_error of publisher p failed" in caplog.text
 
 
-def test_a_fault_of_ours_in_the_thread_stops_it_and_is_told(
+def test_an_internal_fault_in_the_thread_stops_the_publisher_and_is_reported(
     api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_self: FakeWire, _wait_s: float) -> int:

@@ -65,7 +65,7 @@ def test_a_service_that_is_away_is_waited_for_with_growing_patience(
     assert life.courier.last_error is None
 
 
-def test_a_failed_delivery_ends_the_wire_and_all_of_it_is_sent_anew(
+def test_a_failed_delivery_ends_the_wire_and_all_of_it_is_sent_again(
     judge: Judge, life: Life
 ) -> None:
     life.publish(b"a", b"b")
@@ -148,7 +148,7 @@ def test_case_59_a_server_ahead_of_the_store_empties_it_and_it_continues_above(
     assert again.store.pending == 0
 
 
-def test_numbers_that_this_store_never_sent_are_told_at_logon_and_left_below(
+def test_numbers_that_this_store_never_sent_are_reported_at_logon_and_skipped(
     judge: Judge, life: Life
 ) -> None:
     life.publish(b"a")
@@ -172,7 +172,7 @@ def test_a_lost_acknowledgement_is_asked_for_after_a_while(judge: Judge, life: L
     assert (life.store.pending, judge.epoch) == (0, 1)
 
 
-def test_a_backlog_at_the_service_is_waited_for_and_told(judge: Judge, life: Life) -> None:
+def test_a_backlog_at_the_service_is_waited_for_and_reported(judge: Judge, life: Life) -> None:
     life.publish(b"a")
     for _ in range(20):  # the service decides nothing meanwhile
         life.clock.now_s += 1
@@ -183,7 +183,7 @@ def test_a_backlog_at_the_service_is_waited_for_and_told(judge: Judge, life: Lif
     assert (values(judge), life.store.pending, life.courier.last_error) == ([b"a"], 0, None)
 
 
-def test_a_service_that_goes_away_later_is_told_and_the_wire_stays(
+def test_a_service_that_goes_away_later_is_reported_and_the_wire_stays_open(
     judge: Judge, life: Life
 ) -> None:
     life.publish(b"a")

@@ -35,7 +35,7 @@ def test_the_name_is_encoded_and_the_user_and_token_are_said(api: AdminApi) -> N
     assert request.headers["Authorization"] == "Bearer secret"
 
 
-def test_an_address_that_is_not_told_of_has_no_number(api: AdminApi) -> None:
+def test_an_address_missing_from_the_answer_has_no_number(api: AdminApi) -> None:
     api.address = "other"
     api.judge.last = 40
     assert sessions(api).open() == Session(1, 0)
@@ -62,7 +62,7 @@ def test_of_two_partitions_the_higher_number_counts(api: AdminApi) -> None:
     assert sessions(api).open() == Session(1, 9)
 
 
-def test_another_user_is_told_that_the_name_is_in_use(api: AdminApi) -> None:
+def test_another_user_learns_that_the_name_is_in_use(api: AdminApi) -> None:
     sessions(api, "first").open()
     with pytest.raises(NameInUseError, match="first holds the name"):
         sessions(api, "second").open()
@@ -100,7 +100,7 @@ def test_whatever_may_be_better_next_time_is_asked_again(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_what_no_second_attempt_would_mend_is_refused(api: AdminApi, status: int) -> None:
+def test_an_error_that_no_retry_would_fix_is_a_refusal(api: AdminApi, status: int) -> None:
     api.answers = [(status, {}, problem("about:blank", "because"))]
     with pytest.raises(RefusedError, match=f"{status}: because"):
         sessions(api).open()

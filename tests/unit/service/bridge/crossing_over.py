@@ -103,7 +103,7 @@ class Bridging:
         return None if found is None else found.offset
 
     def stopping(self) -> Iterator[None]:
-        """A step at which the bridge is told to stop, as by a signal."""
+        """A step at which the bridge is asked to stop, as by a signal."""
         self.loop.stop()
         yield None
 

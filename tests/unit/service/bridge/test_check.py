@@ -47,7 +47,7 @@ def test_each_side_is_asked_for_its_own_rights() -> None:
     ]
 
 
-def test_ends_that_may_not_be_seen_are_not_told_as_missing() -> None:
+def test_topics_without_describe_permission_are_not_reported_as_missing() -> None:
     one = cluster()
     one.denied = {("orders", "DESCRIBE"), ("far.orders", "DESCRIBE")}
     told = [problem.what for problem in problems(one)]
@@ -55,7 +55,7 @@ def test_ends_that_may_not_be_seen_are_not_told_as_missing() -> None:
     assert all("is not granted" in what for what in told)
 
 
-def test_a_dead_letter_topic_that_cannot_be_made_is_told() -> None:
+def test_a_dead_letter_topic_that_cannot_be_created_is_reported() -> None:
     one = cluster()
     del one.logs["b.dead-letters"]
     assert problems(one) == []

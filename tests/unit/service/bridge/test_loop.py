@@ -90,7 +90,7 @@ def test_what_is_not_delivered_within_a_session_is_taken_back_and_read_again() -
     assert bridging.board.read().phase == "running"
 
 
-def test_a_target_that_does_not_answer_is_told_and_ends_it_at_last() -> None:
+def test_a_target_that_does_not_answer_is_reported_and_finally_ends_the_bridge() -> None:
     bridging = Bridging()
     bridging.send(b"1")
     bridging.faults.at["flush"] = repeat(silent())
@@ -128,7 +128,7 @@ def test_what_comes_while_a_commit_is_answered_is_read_next() -> None:
     assert bridging.committed() == 3
 
 
-def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_anew() -> None:
+def test_buffered_records_of_a_partition_that_is_revoked_and_reassigned_are_read_again() -> None:
     bridging = Bridging()
     bridging.turns()
     bridging.send(b"1", b"2")
@@ -142,7 +142,7 @@ def test_what_was_kept_of_a_partition_that_is_taken_away_and_comes_back_is_read_
     assert bridging.arrived() == [b"1", b"2"]
 
 
-def test_a_commit_that_nobody_answers_is_told_and_asked_again() -> None:
+def test_an_unanswered_commit_is_reported_and_retried() -> None:
     bridging = Bridging()
     bridging.turns()
     answer = bridging.loop.consumer.note_commit

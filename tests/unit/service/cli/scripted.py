@@ -1,4 +1,4 @@
-"""A server that answers what it is told, and remembers what it was asked."""
+"""A server that gives scripted replies and records what it was asked."""
 
 import json
 import threading

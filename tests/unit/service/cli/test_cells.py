@@ -20,7 +20,7 @@ from service.cli import cells
         (86_400_000, "1 d"),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(span_ms: int, text: str) -> None:
+def test_a_duration_is_shown_in_its_two_largest_units(span_ms: int, text: str) -> None:
     assert cells.span(span_ms)[:2] == (str(span_ms), text)
 
 

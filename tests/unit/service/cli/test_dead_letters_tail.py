@@ -1,4 +1,4 @@
-"""Tailing: each dead letter is told once, whenever it comes, and little is kept."""
+"""Tailing: each dead letter is reported once, whenever it arrives, and little is kept."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -18,14 +18,14 @@ def at(after_s: float) -> datetime:
     return START + timedelta(seconds=after_s)
 
 
-def test_nothing_is_told_twice_however_often_it_is_shown() -> None:
+def test_nothing_is_reported_twice_however_often_it_is_listed() -> None:
     tail, page = DeadLetterTail(START), [letter(3, 1), letter(4, 1), letter(0, 2, partition=1)]
     assert tail.new(page, at(9)) == page
     assert tail.new(page, at(9)) == []
     assert tail.new([*page, letter(5, 1)], at(9)) == [letter(5, 1)]
 
 
-def test_one_that_was_decided_earlier_and_comes_later_is_told() -> None:
+def test_a_letter_decided_earlier_that_arrives_later_is_reported() -> None:
     tail = DeadLetterTail(START)
     tail.new([letter(7, 20)], at(20))
     late = letter(0, 20 - LATE.total_seconds(), partition=1)

@@ -40,7 +40,7 @@ def calls() -> Iterator[Calls]:
         server.__exit__(None, None, None)
 
 
-def test_what_cannot_answer_now_is_asked_again_and_told_once(calls: Calls) -> None:
+def test_an_unavailable_server_is_asked_again_and_reported_once(calls: Calls) -> None:
     api, script, said = calls(problem(503, "It restores."), problem(429), Reply(200, {"a": 1}))
     assert api.get("/v1/x") == {"a": 1}
     assert len(script.asked) == 3
@@ -106,7 +106,7 @@ def test_a_refusal_is_a_sentence_and_a_code(
     assert (int(ended.value.exit_code), words in ended.value.sentence) == (code, True)
 
 
-def test_every_fault_of_a_request_is_told_with_its_place(calls: Calls) -> None:
+def test_every_fault_of_a_request_is_reported_with_its_location(calls: Calls) -> None:
     faults = [{"pointer": "/body/a", "detail": "is too long", "code": "c"}]
     api, _, _ = calls(problem(422, "Two faults.", "invalid-request", errors=faults))
     with pytest.raises(ExitError) as ended:

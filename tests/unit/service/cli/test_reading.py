@@ -100,7 +100,7 @@ LOST = INSTANCE | {
 }
 
 
-def test_an_instance_that_is_not_reachable_is_told_with_its_trouble(shell: Shell) -> None:
+def test_an_unreachable_instance_is_reported_with_the_reason(shell: Shell) -> None:
     whole = {"instances": [INSTANCE], "complete": True}
     part = {"instances": [INSTANCE, LOST], "complete": False}
     with scripted(Reply(200, whole), Reply(200, part)) as script:
@@ -111,7 +111,7 @@ def test_an_instance_that_is_not_reachable_is_told_with_its_trouble(shell: Shell
     assert "Instance 1 is not reachable: It does not answer." in ill.err
 
 
-def test_what_is_not_applied_in_time_is_told_with_its_revision(
+def test_a_change_that_is_not_applied_in_time_is_reported_with_its_revision(
     shell: Shell, view: ServiceView
 ) -> None:
     assert isinstance(view.settings, FakeSettings)

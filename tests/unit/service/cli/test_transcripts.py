@@ -1,4 +1,4 @@
-"""Sessions at a shell against the API of a fake service: all that is told, on which stream."""
+"""Shell sessions against the API of a fake service: all output, and on which stream."""
 
 import os
 from datetime import datetime, tzinfo

@@ -1,13 +1,13 @@
-"""A transcript: what is typed at a shell and what is answered, to the letter.
+"""A transcript: what is typed at a shell and what is answered, verbatim.
 
     == a sentence about what follows
     $ ringfence id get orders id-1      in a pipe; `%` at a terminal; `$ cat FILE` is answered too
-    < y                                 a line that is typed or piped, or of the file of `$ write`
-    id      id-1                        what is told; tabs are told as → where programs read them
-    ! There are more.                   what is told on stderr
+    < y                                 a line typed or piped in, or a line of the `$ write` file
+    id      id-1                        what is printed; tabs in output for programs appear as →
+    ! There are more.                   what is printed on stderr
     [3]                                 the exit code, where it is not 0
 
-With RINGFENCE_RECORD=1 the tests write down what is answered now, for a look at the difference.
+With RINGFENCE_RECORD=1 the tests record the current answers, so that you can review the diff.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""What an address remembers besides its own ids: stamps of bridges, and duplicates it told of."""
+"""What an address remembers besides its own ids: bridge stamps, and duplicates it has reported."""
 
 from typing import Final
 
@@ -72,7 +72,7 @@ def test_of_one_id_the_first_duplicate_is_dead_lettered_and_the_rest_are_counted
     assert later.tally.accepted.total() == 0
 
 
-def test_what_comes_again_and_again_in_a_window_is_told_of_once() -> None:
+def test_repeated_duplicates_within_a_window_are_reported_once() -> None:
     world = audited("window", window_ms=1_000)
     times_ms = [NOW_MS - 5_000 + 900 * n for n in range(4)]
     plans = [world.commit(record(0, (DUPLICATE_ID, b"a"), timestamp_ms=at)) for at in times_ms]
@@ -80,7 +80,7 @@ def test_what_comes_again_and_again_in_a_window_is_told_of_once() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["audit", "sequence"])
-def test_numbers_are_told_of_once_too(strategy: str) -> None:
+def test_duplicate_numbers_are_reported_once_too(strategy: str) -> None:
     world = audited(strategy)
     records = [counted(offset, number) for offset, number in enumerate((1, 2, 1, 1, 2, 2))]
     plan = world.commit(*records)  # type: ignore[arg-type]
@@ -106,7 +106,7 @@ def test_equal_numbers_of_nobody_are_two_records(strategy: str) -> None:
 # Under their names.
 
 
-def test_a_cache_of_what_was_told_of_lasts_as_long_as_a_window() -> None:
+def test_the_cache_of_reported_duplicates_lasts_as_long_as_a_window() -> None:
     book = AddressBook.of({"#": {"strategy": "window", "window_size": 7}})
     audit = settings_of(book, AUDIT + "orders")
     assert (audit.strategy, audit.window_size) == ("window", 14)
@@ -121,7 +121,7 @@ def test_a_cache_is_a_ring_where_numbers_count() -> None:
 
 
 @pytest.mark.parametrize("cache", [BRIDGE, AUDIT])
-def test_who_asks_for_a_cache_by_its_name_is_told_what_it_holds(cache: str) -> None:
+def test_a_query_for_a_cache_by_its_name_returns_what_it_holds(cache: str) -> None:
     living = Living(addresses={"#": {"dead_letter_audit": True, "strategy": "sequence"}})
     headers = ((DUPLICATE_ID, STAMP), (PUBLISHER, b"P"))
     for _ in range(2):

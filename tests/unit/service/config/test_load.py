@@ -109,7 +109,7 @@ def test_the_environment_is_stronger_than_the_file_and_the_file_than_the_default
     assert config.service.cache_memory_mb == 64
 
 
-def test_all_problems_are_told_at_once_each_with_its_fix(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_each_with_its_fix(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         read(tmp_path, FIVE_FAULTS)
     assert caught.value.exit_code is ExitCode.USAGE

@@ -38,7 +38,7 @@ def test_text_becomes_what_the_setting_holds() -> None:
     assert config.log.level == "debug"
 
 
-def test_what_cannot_hold_is_told_with_what_can() -> None:
+def test_an_invalid_value_is_reported_with_what_is_valid() -> None:
     _, found = read(
         KAFKA_SECURITY_PROTOCOL="sasl_tls",
         RINGFENCE_SERVICE__TRANSACTION_TIMEOUT_MS="1000",
@@ -58,7 +58,7 @@ def test_a_secret_comes_from_a_file_without_its_last_line_end(tmp_path: Path) ->
     assert config.kafka.common["sasl.password"] == "s3cret"
 
 
-def test_a_setting_of_ours_may_come_from_a_file_too(tmp_path: Path) -> None:
+def test_a_ringfence_setting_may_come_from_a_file_too(tmp_path: Path) -> None:
     ordinal = tmp_path / "ordinal"
     ordinal.write_text("12\n", encoding="utf-8")
     config, found = read(RINGFENCE_SERVICE__INSTANCE_FILE=str(ordinal))

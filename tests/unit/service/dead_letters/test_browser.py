@@ -82,7 +82,7 @@ def test_of_few_that_are_meant_the_newest_are_found_by_longer_and_longer_steps()
 
 
 @pytest.mark.parametrize("newest", [False, True])
-def test_what_an_open_transaction_holds_up_is_told_by_the_next_page(*, newest: bool) -> None:
+def test_records_held_up_by_an_open_transaction_appear_on_the_next_page(*, newest: bool) -> None:
     living = filled(5, 1)
     producer = living.clients("other").producer(1_000_000, lambda _error: None)
     producer.init_transactions(1)
@@ -98,7 +98,7 @@ def test_what_an_open_transaction_holds_up_is_told_by_the_next_page(*, newest: b
     assert (second.place, box.count(ALL, counted.place).scanned) == (None, 1)
 
 
-def test_one_is_found_at_its_place_or_told_at_once_to_be_gone() -> None:
+def test_a_letter_is_found_at_its_position_or_reported_missing_at_once() -> None:
     living = Living(partitions=2)
     for topic in (DLQ, DLQ, DLQ, "orders"):
         living.write(b"v", topic=topic, partition=1)
@@ -137,7 +137,7 @@ def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
     assert box.count_named(places[:3], seen.append).place is None
 
 
-def test_what_no_dead_letters_are_told_of_is_refused() -> None:
+def test_topics_without_dead_letters_and_invalid_page_tokens_are_refused() -> None:
     living = filled(3, 1)
     box = box_of(living)
     with pytest.raises(NotPossible, match=r"orders is not a dead.*group; those are: orders.dlq"):

@@ -27,7 +27,7 @@ def test_a_foreign_record_is_no_letter_and_an_address_may_be_unknown() -> None:
     assert counts.by_address == {"a": 1, NONE: 1}
 
 
-def test_of_many_addresses_the_rest_is_told_as_one() -> None:
+def test_the_rest_of_many_addresses_is_counted_as_one() -> None:
     rare = (LETTER._replace(address=f"rare-{n}") for n in range(ADDRESSES_MAX + 4))
     counts = tally_of(LETTER, LETTER, *rare).counts(0, None)
     assert len(counts.by_address) == ADDRESSES_MAX + 1

@@ -1,4 +1,4 @@
-"""Where dead letters stand, and which partition decides each anew."""
+"""Where dead letters are stored, and which partition decides each again."""
 
 import pytest
 from confluent_kafka import murmur2

@@ -132,7 +132,7 @@ def places(*offsets: int, partition: int = 0) -> tuple[DeadLetterPosition, ...]:
     return tuple(DeadLetterPosition(DLQ, partition, offset) for offset in offsets)
 
 
-def test_what_is_ordered_is_decided_once_and_told_of_to_its_end(site: Site) -> None:
+def test_a_requested_redrive_is_decided_once_and_reported_until_its_end(site: Site) -> None:
     with pytest.raises(Unavailable, match="not been read yet"):
         site.orders.all()
     site.living.cluster.grow_topic(DLQ, 2)
@@ -235,7 +235,7 @@ def test_only_whose_turn_it_is_carries_out_redrives(site: Site) -> None:
     assert site.output == "abcabc"
 
 
-def test_what_fails_is_told_and_goes_on_or_ends_the_redrive(site: Site) -> None:
+def test_a_failure_is_reported_and_the_redrive_goes_on_or_ends(site: Site) -> None:
     site.works()
     faults, first = site.living.faults.at, site.order()
     faults["names"] = iter([gone(), RuntimeError("a bug")])  # where its turn is looked for
@@ -261,7 +261,7 @@ def test_what_fails_is_told_and_goes_on_or_ends_the_redrive(site: Site) -> None:
     assert site.output == "abcabc"
 
 
-def test_what_is_written_here_is_told_until_it_is_read_or_something_newer(site: Site) -> None:
+def test_a_job_written_here_is_reported_until_it_or_a_newer_one_is_read(site: Site) -> None:
     def states() -> list[str | None]:
         site.works()
         jobs = site.coordinator.jobs()
@@ -312,7 +312,7 @@ def test_letters_that_are_named_are_previewed_and_sent_and_no_others(site: Site)
             site.orders.preview(RedriveRequest("bypass", DeadLetterFilter(), wrong))
 
 
-def test_it_works_on_a_thread_that_ends_when_it_is_told() -> None:
+def test_it_runs_on_a_thread_that_ends_when_it_is_stopped() -> None:
     site = Site()
     site.redrives = {}
     site.coordinator.start()

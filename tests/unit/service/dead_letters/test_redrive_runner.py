@@ -1,4 +1,4 @@
-"""One redrive being carried out: nothing left out, nothing before its turn, whoever answers."""
+"""Running one redrive: nothing is left out or sent before its turn, whichever owner answers."""
 
 import asyncio
 from collections import deque
@@ -218,7 +218,7 @@ def test_a_limit_is_how_many_match() -> None:
     assert topic.job.progress.matched == 5
 
 
-def test_only_the_letters_that_are_named_are_sent_and_those_that_are_gone_are_told() -> None:
+def test_only_the_named_letters_are_sent_and_missing_ones_are_reported() -> None:
     named = tuple(DeadLetterPosition(*DLQ, offset) for offset in (2, 5, 6, 5_000))
     order = RedriveRequest("bypass", DeadLetterFilter(), letters=named)
     owners = Owners()
@@ -260,7 +260,7 @@ def test_a_job_that_has_ended_elsewhere_is_sent_no_further_and_stays_so() -> Non
 
 
 def test_marks_that_were_removed_take_nothing_back() -> None:
-    """Whoever clears did not hear that another had cleared already."""
+    """The runner that clears did not hear that another had already cleared."""
     written = job_of(9).ended("done", 5)
     progress = written.progress._replace(sent=9, accepted=9)
     owners = Owners()

@@ -33,7 +33,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert not {f"ringfence.{name}" for name in absent} & letter.keys()
 
 
-def test_the_empty_id_is_told_and_a_long_one_is_cut() -> None:
+def test_an_empty_id_is_written_and_a_long_one_is_cut() -> None:
     for identifier, text in [(b"", ""), (b"x" * 9999, "x" * ID_CHARS_MAX), (b"\xff", "hex:ff")]:
         rejection = Rejection(Reason.EXPIRED, "late")
         letter = told(DeadLetterEnvelope(SOURCE, "a").letter(record(7), [], identifier, rejection))

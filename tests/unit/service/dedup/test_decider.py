@@ -539,7 +539,7 @@ def test_whatever_is_decided_of_a_ring_deletes_the_runs_that_it_has_outlived(
 @rows(
     ("before_ms", "told_ms", "time_ms"),
     {
-        "none is told": (0, [None], NOW_MS),
+        "none is given": (0, [None], NOW_MS),
         "the newest": (0, [NOW_MS - 9, NOW_MS - 5, None], NOW_MS - 5),
         "one in the future": (0, [NOW_MS + 5, NOW_MS - 5], NOW_MS),
         "an older one": (NOW_MS - 3, [NOW_MS - 5], NOW_MS - 3),

@@ -214,7 +214,7 @@ def test_a_group_is_kept_whose_record_fails_while_others_are_missing(
     assert living.values("orders.unique") == ["a", "b", "c"]
 
 
-def test_one_whose_group_cannot_be_told_is_dead_lettered_alone(
+def test_a_record_whose_group_cannot_be_read_is_dead_lettered_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def membership(headers: Headers) -> object:

@@ -38,7 +38,7 @@ def test_a_number_that_comes_again_is_a_duplicate_and_ids_are_not_asked(strategy
     assert addresses_of(world.store) == world.partition.addresses == {"orders"}
 
 
-def test_what_follows_a_missing_one_is_told_what_was_expected() -> None:
+def test_a_record_after_a_missing_one_is_rejected_with_the_expected_number() -> None:
     world = counting("ordered", on_duplicate="mark")
     first = of(0, b"P", 1, stream=1, previous=0)
     plan = world.decide(first, of(1, b"P", 3, stream=1, previous=2))

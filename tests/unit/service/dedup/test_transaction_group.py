@@ -319,7 +319,7 @@ def test_a_group_is_judged_by_what_holds_when_it_is_whole(
     assert reasons(world.commit(member(1, 2, 2, "b")).outputs) == [reason] * 2
 
 
-def test_what_a_group_repeats_begins_its_time_anew() -> None:
+def test_an_id_that_a_group_repeats_restarts_its_window() -> None:
     world = World(addresses={"#": {"strategy": "window", "window_ms": 1_000}})
     group = in_group(1, 1)
     for ago_ms, headers in ((5_000, group), (4_500, group), (3_900, [])):
@@ -336,7 +336,7 @@ def send(living: Living, *records: tuple[int, int, str]) -> None:
         living.write(identifier.encode(), *in_group(position, size, identifier=identifier))
 
 
-def test_the_time_begins_anew_with_the_owner() -> None:
+def test_the_group_timeout_restarts_with_a_new_owner() -> None:
     living = Living(addresses={"#": {"group_timeout_ms": 5_000}})
     send(living, (1, 2, "a"))
     living.running().close()

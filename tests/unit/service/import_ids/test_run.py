@@ -66,7 +66,7 @@ def test_what_comes_after_the_end_that_was_seen_is_left_out() -> None:
     assert read == [(0, 1)]
 
 
-def test_a_topic_that_gives_nothing_more_is_told_of() -> None:
+def test_a_topic_that_delivers_nothing_more_is_reported() -> None:
     reading = TopicReader(
         consumer_of(cluster_of([[1]])), {PartitionId("live", 0): OffsetRange(0, 2)}, 0.0
     )
@@ -130,7 +130,7 @@ def test_who_cannot_answer_now_is_asked_again() -> None:
         (httpx2.Response(404, text="<html>"), "404"),
     ],
 )
-def test_a_refusal_is_told_in_its_own_words(reply: httpx2.Response, words: str) -> None:
+def test_a_refusal_is_reported_in_its_own_words(reply: httpx2.Response, words: str) -> None:
     sender = sender_of(lambda _request: reply, patience_s=-1.0)
     sender.add(line("a", 1))
     with ending(ExitCode.NO, words):
@@ -138,7 +138,7 @@ def test_a_refusal_is_told_in_its_own_words(reply: httpx2.Response, words: str) 
 
 
 @pytest.mark.parametrize("fault", [httpx2.ConnectError, httpx2.LocalProtocolError])
-def test_who_gives_no_answer_is_told_and_no_header_is(fault: type[httpx2.TransportError]) -> None:
+def test_a_silent_server_is_named_but_no_header_is(fault: type[httpx2.TransportError]) -> None:
     def handler(_request: httpx2.Request) -> httpx2.Response:
         raise fault("Illegal header value b'Bearer geheim'")
 

@@ -1,4 +1,4 @@
-"""A cluster that does not answer says so as a KafkaException, whoever notices first."""
+"""A cluster that does not answer raises a KafkaException, whichever side notices first."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future

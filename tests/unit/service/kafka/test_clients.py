@@ -31,7 +31,7 @@ def config_of(**tables: Mapping[str, str]) -> Config:
         ),
     ],
 )
-def test_a_value_that_the_client_refuses_is_told_once(
+def test_a_value_that_the_client_refuses_is_reported_once(
     tables: Mapping[str, Mapping[str, str]], name: str
 ) -> None:
     (problem,) = property_problems(config_of(**tables))

@@ -138,7 +138,7 @@ def test_partitions_that_will_be_added_are_no_problem() -> None:
     assert problems(with_changelog(2, "compact"), config_of(keep)) == []
 
 
-def test_a_limit_that_the_service_may_not_raise_for_larger_inputs_is_told() -> None:
+def test_a_limit_that_the_service_may_not_raise_for_larger_inputs_is_reported() -> None:
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
     for name in OWN:
         policy = "compact" if "changelog" in name else "delete"
@@ -232,7 +232,7 @@ def test_internal_topics_with_settings_that_lose_something_are_named(
     assert all(f"g.{name}" in problem and (part or "") in problem for problem in found)
 
 
-def test_an_input_that_may_not_be_seen_is_not_told_as_missing() -> None:
+def test_an_input_without_describe_permission_is_not_reported_as_missing() -> None:
     cluster = complete()
     cluster.denied = {("orders", "DESCRIBE")}
     found = problems(cluster, config_of(BY_ADDRESS))
@@ -241,7 +241,7 @@ def test_an_input_that_may_not_be_seen_is_not_told_as_missing() -> None:
         assert problem.startswith(f'{operation} on the topic "orders" is not granted')
 
 
-def test_a_topic_of_our_own_that_is_missing_and_may_not_be_made_is_told() -> None:
+def test_an_internal_topic_that_is_missing_and_may_not_be_created_is_reported() -> None:
     cluster = complete()
     del cluster.logs["g.by-address"]
     cluster.denied = {("g.by-address", "CREATE"), ("g.config", "CREATE")}

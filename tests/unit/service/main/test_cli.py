@@ -129,7 +129,7 @@ def test_a_missing_file_is_a_usage_error_in_one_sentence(run: Run, command: str)
     run(command, *more, code=2)
 
 
-def test_a_syntax_error_is_told_by_check_as_a_problem_with_its_place(
+def test_check_reports_a_syntax_error_as_a_problem_with_its_location(
     run: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "ringfence.toml"
@@ -184,7 +184,7 @@ def test_adopt_shows_an_address_with_no_character_that_acts(tmp_path: Path, run:
 
 
 @pytest.mark.parametrize("command", ["serve", "bridge"])
-def test_who_is_told_to_end_while_it_reads_its_configuration_ends_with_0(
+def test_a_command_that_is_stopped_while_it_reads_its_configuration_exits_with_0(
     command: str, tmp_path: Path
 ) -> None:
     unwritten = tmp_path / "ringfence.toml"

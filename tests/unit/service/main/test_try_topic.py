@@ -26,7 +26,7 @@ REJECTED = FoundCopy("orders.dlq-0@0", "no-address", "the key is null", None, ma
         ([], False, False, "Neither came out within 30 s"),
     ],
 )
-def test_one_comes_out_and_the_other_is_its_copy_or_it_is_told(
+def test_one_comes_out_and_the_other_is_its_copy_or_the_conclusion_says_why_not(
     *, copies: list[FoundCopy], drops: bool, kept_out: bool, conclusion: str
 ) -> None:
     findings = TryResult(("orders-1@17", "orders-1@18"), tuple(copies), drops)

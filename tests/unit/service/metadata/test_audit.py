@@ -58,7 +58,7 @@ def test_a_record_comes_back_as_it_was_written(before: object, after: object) ->
     assert record_of(*whole.record) == whole
 
 
-def test_what_is_long_is_cut_and_can_still_be_told_apart() -> None:
+def test_long_values_are_cut_and_can_still_be_distinguished() -> None:
     long, other = ["x" * SIDE_CHARS_MAX], ["x" * SIDE_CHARS_MAX + "y"]
     written = record(before=long, after=other, reason="r" * 5_000, path="/" * 100_000).record
     assert len(written.value or b"") < 3 * SIDE_CHARS_MAX

@@ -122,7 +122,7 @@ def test_who_is_fenced_by_the_others_every_time_has_no_rival_of_its_own_name() -
     assert (fault.fenced, fault.remedy) == (False, Recovery.RETRY)
 
 
-def test_a_broker_that_refuses_is_told_of() -> None:
+def test_a_refusal_by_the_broker_is_raised() -> None:
     living = Living()
     refusal = plain(KafkaError.TOPIC_AUTHORIZATION_FAILED, "no right to write")
     living.faults.at["commit_transaction"] = iter([refusal] * 9)

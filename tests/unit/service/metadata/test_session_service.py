@@ -123,7 +123,7 @@ def test_names_come_in_order_and_in_pages() -> None:
     assert answer(PublishersQuery("b", 2), loop)[0] == ("c", "d")
 
 
-def test_a_number_that_is_tried_out_is_told_and_decides_nothing() -> None:
+def test_a_dry_run_of_setting_a_number_reports_it_and_changes_nothing() -> None:
     living = Living(addresses=SEQUENCE)
     send(living, 9)
     loop = living.running()

@@ -132,7 +132,7 @@ def test_a_name_that_was_given_back_is_free_and_its_epochs_go_on() -> None:
     assert loop.sessions.epochs == {"P": 2}
 
 
-def test_a_config_topic_that_was_made_anew_holds_nobody_up() -> None:
+def test_a_recreated_config_topic_holds_nobody_up() -> None:
     living = Living()
     loop = living.running()
     for _ in range(3):
@@ -286,7 +286,7 @@ def test_a_transaction_that_stays_open_is_waited_for_ten_seconds(
     assert living.faults.passed[inits] == before + (1 if open_s < 10 else 2), "it is asked once"
 
 
-def test_what_was_made_anew_is_read_from_its_beginning() -> None:
+def test_a_recreated_config_topic_is_read_from_its_beginning() -> None:
     living = Living()
     living.clients().cluster.delete_before({PartitionId(TOPIC, 0): 1})
     writer(living).write(lambda _: opening())

@@ -56,7 +56,7 @@ def test_null_takes_an_entry_away() -> None:
     assert found.addresses.settings("x").strategy == "ring"
 
 
-def test_a_route_as_it_is_told_can_be_set_as_it_is() -> None:
+def test_a_route_can_be_set_exactly_as_it_is_shown() -> None:
     told = {route.name: keys_of(route) for route in FILE.routes}
     assert config(SettingsOverlay(routes=told)).routes == FILE.routes
 

@@ -146,7 +146,7 @@ def test_the_layout_follows_routes_that_come_and_go() -> None:
     edit(editor, SettingsOverlay())
     assert set((settings_of(living).layout or layout).routes) == {"orders"}
     other = {**MORE, "scope": "address", "output": "x"}
-    edit(editor, SettingsOverlay(routes={"more": other}))  # another of its name, made anew
+    edit(editor, SettingsOverlay(routes={"more": other}))  # another route of the same name
 
 
 def test_a_life_that_begins_meanwhile_writes_the_layout_of_what_is_set() -> None:
@@ -170,7 +170,7 @@ def test_the_newest_hundred_are_kept() -> None:
     assert settings_of(living).documents.overlay_at(0) is None  # nobody knows any more
 
 
-def test_who_waits_is_told_when_every_deciding_partition_has_it() -> None:
+def test_a_client_that_waits_learns_when_every_deciding_partition_has_the_change() -> None:
     living = Living()
     loop = living.running()
     editor = editor_of(living, loop)
@@ -179,7 +179,7 @@ def test_who_waits_is_told_when_every_deciding_partition_has_it() -> None:
     assert not idle.wait(idle.edit(lambda _: sized(6), actor="", reason=""), 1)
 
 
-def test_a_broker_that_does_not_answer_is_told_so() -> None:
+def test_a_broker_that_does_not_answer_is_reported_as_unavailable() -> None:
     living = Living()
     living.faults.at["init_transactions"] = iter([plain(7, "no answer")])
     with pytest.raises(Unavailable, match="try again"):

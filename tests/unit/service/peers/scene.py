@@ -51,7 +51,7 @@ def status_of(instance: str, *owned: int) -> ServiceStatus:
 
 
 class Crew(QueryService):
-    """The processes of one instance: answers as it is told, and keeps what it was asked."""
+    """The processes of one instance: gives scripted answers and keeps what it was asked."""
 
     def __init__(self, status: ServiceStatus, says: Says) -> None:
         self.status = status

@@ -94,7 +94,7 @@ def test_an_instance_is_announced_once_it_has_joined_and_until_it_leaves(topic: 
     assert topic.known == ()
 
 
-def test_one_that_is_told_to_stop_is_taken_away_before_it_has_ended(topic: Topic) -> None:
+def test_an_instance_that_is_stopping_is_removed_before_it_has_ended(topic: Topic) -> None:
     phases: list[ServicePhase] = ["running"]
     presence = presence_of(topic, phases)
     eventually(lambda: topic.known == (MINE,))

@@ -23,7 +23,7 @@ from service.peers.protocol import (
 from service.queries.ids import IdCursor, IdsQuery
 from service.queries.registry import Answer, Query
 
-# Whoever divides has looked first: nothing here is no number, which would not equal itself.
+# Every division is checked first, so no value is NaN, which would not equal itself.
 st.register_type_strategy(Mapping, lambda kind: st.dictionaries(*map(st.from_type, get_args(kind))))
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 
@@ -99,7 +99,7 @@ def test_text_that_is_none_is_refused() -> None:
         lambda told: json.dumps(told).encode()
     )
 )
-def test_nothing_that_is_told_is_more_than_refused(text: bytes) -> None:
+def test_arbitrary_input_is_at_worst_refused(text: bytes) -> None:
     try:
         question = decode_query(text)
     except CodecError:

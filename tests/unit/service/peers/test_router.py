@@ -107,7 +107,7 @@ def test_who_owns_every_partition_asks_nobody(world: ExitStack) -> None:
     assert other.asked == []
 
 
-def test_what_another_instance_knows_is_told_and_the_answer_is_whole(world: ExitStack) -> None:
+def test_what_another_instance_knows_is_returned_in_a_complete_answer(world: ExitStack) -> None:
     others = [Crew(status_of("1", 2), knows_nothing), Crew(status_of("2", 3), knows)]
     known = [
         world.enter_context(serving(each.status.instance, peer_server(each))) for each in others
@@ -157,7 +157,7 @@ def test_who_restores_itself_tells_what_the_others_know(world: ExitStack) -> Non
     assert ask(desk, QUESTION) == IdAnswer(known=True, sightings=(SEEN,), complete=False)
 
 
-def test_where_nobody_answers_the_own_reason_is_told() -> None:
+def test_if_nobody_answers_the_local_reason_is_reported() -> None:
     with pytest.raises(NotRestored):
         ask(desk_of(Crew(status_of("0", 0, 1), restores), [dead()]), QUESTION)
 
@@ -168,7 +168,7 @@ def test_a_refusal_that_lasts_is_the_answer_to_a_question(world: ExitStack) -> N
         ask(desk_of(Crew(status_of("0", 0, 1), knows), [peer]), QUESTION)
 
 
-def test_an_error_of_ours_is_not_taken_for_an_answer() -> None:
+def test_an_internal_error_is_not_taken_for_an_answer() -> None:
     with pytest.raises(ValueError, match="ours"):
         ask(desk_of(Crew(status_of("0", 0, 1), fails), []), QUESTION)
 
@@ -190,7 +190,7 @@ def test_a_reply_that_nobody_understands_is_none(world: ExitStack, reply: bytes 
     assert ask(desk, QUESTION) == IdAnswer(known=True, sightings=(SEEN,), complete=False)
 
 
-def test_what_is_told_of_trouble_is_a_kind_and_no_text_of_an_error(
+def test_a_failure_is_reported_by_its_kind_without_the_text_of_the_error(
     world: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def illegal(*_: object, **__: object) -> None:
@@ -235,7 +235,7 @@ def test_what_no_owner_wants_to_do_is_refused(world: ExitStack) -> None:
         ask(desk_of(Crew(status_of("0", 0, 1), refuses), [peer]), IMPORT)
 
 
-def test_where_the_owner_may_be_one_that_does_not_answer_that_is_told() -> None:
+def test_an_instance_that_does_not_answer_and_may_be_the_owner_is_reported() -> None:
     with pytest.raises(Unavailable, match="Instance 9 does not answer: it cannot be reached"):
         ask(desk_of(Crew(status_of("0", 0, 1), refuses), [dead()]), IMPORT)
 

@@ -175,7 +175,7 @@ def test_a_rewind_passes_over_what_was_committed() -> None:
     assert ours.offsets() == [1]
 
 
-def test_a_store_that_grows_too_old_while_it_is_restored_is_wiped_and_restored_anew() -> None:
+def test_a_store_that_grows_too_old_while_it_is_restored_is_wiped_and_restored_again() -> None:
     ours = member(remembering(OneByOne()))
     ours.hear()
     ours.assignment.step()
@@ -256,7 +256,7 @@ def test_a_partition_that_is_revoked_in_the_middle_of_its_restore_is_restored_no
     assert ours.assignment.partitions == {}
 
 
-def test_partitions_are_shared_with_whoever_joins_and_the_rest_goes_on() -> None:
+def test_partitions_are_shared_with_a_joining_member_and_the_rest_goes_on() -> None:
     living = Living(partitions=2)
     ours = member(living, "a")
     ours.take_over()
@@ -271,7 +271,7 @@ def test_partitions_are_shared_with_whoever_joins_and_the_rest_goes_on() -> None
     assert ours.offsets() == [0]
 
 
-def test_a_partition_that_comes_back_is_taken_over_anew() -> None:
+def test_a_partition_that_comes_back_is_taken_over_again() -> None:
     ours = member(remembering())
     ours.take_over()
     consumer = ours.assignment.consumer
@@ -371,7 +371,7 @@ def test_a_restore_that_stands_still_for_half_a_minute_goes_on_with_a_new_client
     assert content(ours) == RUNS
 
 
-def test_a_changelog_made_anew_contradicts_the_committed_offset() -> None:
+def test_a_recreated_changelog_contradicts_the_committed_offset() -> None:
     living = remembering()
     commit(living, 0, changelog_topic_id="an older one")
     ours = member(living)
@@ -575,7 +575,7 @@ def test_a_changelog_that_keeps_tombstones_too_short_is_refused() -> None:
         ours.assignment.step()
 
 
-@pytest.mark.parametrize("faults", [[], [late()]], ids=["told", "not told"])
+@pytest.mark.parametrize("faults", [[], [late()]], ids=["answered", "not answered"])
 def test_a_contradiction_that_another_owner_made_meanwhile_is_none(
     faults: list[KafkaException],
 ) -> None:
@@ -629,7 +629,7 @@ def test_closing_leaves_the_group_and_closes_every_store(
     stores = RocksStores(tmp_path)
     ours = member(remembering(stores=stores))
     ours.take_over()
-    if is_replaced:  # it is told nothing of its partitions any more
+    if is_replaced:  # it is no longer notified about its partitions
         member(ours.living)
         ours.hear()
     ours.assignment.close(leaves=False)
@@ -661,7 +661,7 @@ def test_every_change_of_the_group_is_counted() -> None:
 
 
 class HeldOnce(Disk):
-    """Stores that another process lets go of after the first try."""
+    """Stores that another process releases after the first try."""
 
     tries = 0
 
@@ -681,7 +681,7 @@ def test_a_store_that_another_process_has_is_waited_for_and_not_wiped() -> None:
         "the stores of orders-0, which another process of this instance still has open"
     )
     ours.assignment.step()
-    assert stores.tries == 1, "it asks anew without a pause"
+    assert stores.tries == 1, "it tries again without a pause"
     living.clock.sleep(1)
     ours.take_over()
     assert ours.assignment.step() is None

@@ -328,7 +328,7 @@ def test_a_route_whose_output_changes_goes_elsewhere_from_then_on() -> None:
     assert living.values("more") == ["b"]
 
 
-def test_an_input_that_comes_to_another_route_is_taken_over_anew() -> None:
+def test_an_input_that_moves_to_another_route_is_taken_over_again() -> None:
     living = living_with_more()
     loop = living.running()
     living.send("a")
@@ -415,7 +415,9 @@ def test_a_pause_holds_in_the_next_life_and_over_an_abort() -> None:
         ),
     ],
 )
-def test_what_cannot_hold_here_changes_nothing_and_is_told(value: object, sentence: str) -> None:
+def test_settings_invalid_here_change_nothing_and_are_reported(
+    value: object, sentence: str
+) -> None:
     living = Living(addresses={"#": {"id_cache_size": 20}})
     loop = living.running()
     last = put(living, sized(2))

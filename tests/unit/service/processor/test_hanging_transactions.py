@@ -1,4 +1,4 @@
-"""A transaction that never ends is told of, on an input and on a changelog, and read past then."""
+"""A transaction that never ends is reported, on an input and on a changelog, and then read past."""
 
 import pytest
 

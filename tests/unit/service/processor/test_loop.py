@@ -216,7 +216,7 @@ def test_a_fault_of_the_broker_is_waited_for_and_dead_letters_nothing() -> None:
     assert (living.values("orders.unique"), living.values("orders.dlq")) == (["a"], [])
 
 
-def test_the_backoff_grows_to_five_seconds_and_starts_anew_after_a_success() -> None:
+def test_the_backoff_grows_to_five_seconds_and_starts_over_after_a_success() -> None:
     living = Living()
     loop = living.running()
 
@@ -405,7 +405,7 @@ def test_a_clock_that_is_set_changes_no_verdict(strategy: str, ahead_ms: int) ->
 
 
 def between_generations(living: Living, loop: Loop) -> None:
-    """A record whose transaction meets a generation that we are not told of yet."""
+    """A record whose transaction meets a generation that we do not know of yet."""
     refusal = abortable(KafkaError.ILLEGAL_GENERATION, "generation id is not valid")
     living.faults.at["send_offsets_to_transaction"] = iter([refusal])
     living.send("a")
@@ -423,7 +423,7 @@ def test_a_generation_on_its_way_is_no_fault_and_one_that_never_comes_is() -> No
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
-def test_how_long_a_generation_may_take_counts_anew_after_it_has_come(*, is_ours: bool) -> None:
+def test_the_time_limit_for_a_generation_restarts_after_it_has_arrived(*, is_ours: bool) -> None:
     living = Living()
     loop = living.running()
     between_generations(living, loop)

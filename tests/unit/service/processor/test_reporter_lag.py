@@ -10,7 +10,7 @@ def test_at_the_end_nothing_waits() -> None:
     assert LagEstimator().of(SOURCE, 0, now_s=5, age_ms=10**9) == 0
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_what_is_not_known_is_not_reported() -> None:
     waits = LagEstimator()
     assert waits.of(SOURCE, None, now_s=5, age_ms=7) is None
     assert waits.of(SOURCE, 3, now_s=5, age_ms=None) is None
@@ -32,7 +32,7 @@ def test_a_clock_that_is_behind_the_records_makes_no_negative_time() -> None:
     assert LagEstimator().of(SOURCE, 3, now_s=0, age_ms=-5) == 0
 
 
-def test_a_partition_that_went_and_came_back_begins_anew() -> None:
+def test_a_partition_that_leaves_and_comes_back_starts_over() -> None:
     waits = LagEstimator()
     waits.of(SOURCE, 0, now_s=0, age_ms=None)
     waits.keep(())

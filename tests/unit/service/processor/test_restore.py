@@ -173,7 +173,7 @@ def test_replays_go_on_beside_each_other_and_one_that_is_removed_stops() -> None
     assert (stopped.done, len(world.keys), len(list(other.scan(b"")))) == (False, 1, 2)
 
 
-def test_a_replay_that_joins_late_makes_no_other_begin_anew() -> None:
+def test_a_replay_that_joins_late_does_not_restart_the_others() -> None:
     world = World(OneByOne())
     for partition in (0, 1):
         world.write(run_of(0), run_of(1), partition=partition)

@@ -1,4 +1,4 @@
-"""A plan becomes one transaction, whose outcome is told truly: committed, aborted or unknown."""
+"""A plan becomes one transaction, whose true outcome is reported: committed, aborted or unknown."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ class AtOnce(Chance):
 
 
 class Bench:
-    """A committer on a cluster that fails when told to."""
+    """A committer on a cluster that fails on demand."""
 
     def __init__(self) -> None:
         self.faults = Faults()
@@ -106,7 +106,7 @@ def test_outputs_changelog_and_offsets_come_into_sight_together() -> None:
     assert bench.outcome() == ALL
 
 
-def test_the_offsets_are_told_the_last_changelog_offset_of_each_partition() -> None:
+def test_the_offsets_are_given_the_last_changelog_offset_of_each_partition() -> None:
     bench = Bench()
     other = PartitionId(LOG.topic, 1)
     both = plan(Edit(b"a", b"1"), Edit(b"b", b"2"), Edit(b"a", None))
@@ -183,7 +183,7 @@ def test_a_commit_that_is_refused_at_once_is_aborted_and_leaves_nothing() -> Non
 
 @pytest.mark.parametrize("chance", [Chance(), AtOnce()], ids=["at the end", "at once"])
 @pytest.mark.parametrize("step", ["send", "send_offsets_to_transaction", "commit_transaction"])
-def test_whoever_is_fenced_does_not_know_the_outcome(step: str, chance: Chance) -> None:
+def test_a_fenced_producer_does_not_know_the_outcome(step: str, chance: Chance) -> None:
     bench = Bench()
     bench.cluster.chance = chance
     bench.faults.at[step] = iter([fenced()])
@@ -496,7 +496,7 @@ def test_a_producer_that_cannot_be_initialised_is_no_producer() -> None:
 
 
 class Stuck(FakeProducer):
-    """Its records never leave it; in the end it is told to abort, or not."""
+    """Its records never leave it; the next begin raises the given error, if any."""
 
     told: KafkaException | None = None
 
@@ -548,7 +548,7 @@ def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commi
     assert bench.faults.passed["commit_transaction"] == 0
 
 
-def test_a_changelog_record_of_which_no_offset_is_told_is_no_ground_to_commit_on(
+def test_a_changelog_record_at_an_unknown_offset_aborts_the_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A new leader refuses a copy as a duplicate, and the client reports it as delivered."""
@@ -567,7 +567,7 @@ def test_a_changelog_record_of_which_no_offset_is_told_is_no_ground_to_commit_on
     assert bench.outcome() == ALL
 
 
-def test_no_offset_is_told_of_a_changelog_that_did_not_take_all_of_a_plan() -> None:
+def test_no_offset_is_reported_for_a_changelog_that_did_not_take_the_whole_plan() -> None:
     """The offset of an earlier piece would say that the last edit stands there."""
     bench, made = Bench(), plan()
 
@@ -646,7 +646,7 @@ def test_a_step_that_is_made_again_and_again_is_no_silence(step: str) -> None:
         bench.commit(plan())
     beats_s.append(clock.monotonic_s())
     assert max(later - earlier for earlier, later in pairwise(beats_s)) < 10
-    assert max(waits_s) > 100, "how long it takes is told"
+    assert max(waits_s) > 100, "how long it takes is reported"
 
 
 def client_threads() -> int:

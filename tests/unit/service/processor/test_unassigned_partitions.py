@@ -16,7 +16,7 @@ from tests.support.living import (
 )
 
 
-def test_partitions_that_the_group_left_out_are_told_and_read_each_time_it_happens() -> None:
+def test_partitions_that_the_group_left_out_are_reported_and_read_each_time_it_happens() -> None:
     living = Living(partitions=8)
     loop = living.loop()
     turn_until_running(loop)

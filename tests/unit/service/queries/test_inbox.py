@@ -74,7 +74,7 @@ def test_a_question_past_its_deadline_is_not_answered_any_more() -> None:
     assert answered == []
 
 
-def test_one_who_hears_of_the_deadline_after_the_loop_is_told_that_it_has_passed() -> None:
+def test_a_client_that_sees_the_deadline_after_the_loop_gets_a_timeout() -> None:
     inbox = QueryInbox(depth=1)
     reply = inbox.put(IdQuery("a", b"1"), float("-inf"))
     inbox.answer(answer_with(UNKNOWN), ALL)

@@ -1,8 +1,8 @@
-"""A child without Kafka, which behaves as it is told.
+"""A child process without Kafka that behaves as its arguments say.
 
     python -m tests.unit.service.supervisor.dummy BEHAVIOUR FD SUPERVISOR_PID
 
-`BEHAVIOUR` is of the worker with number 0; all others behave well.
+`BEHAVIOUR` applies to worker 0; all others behave well.
 """
 
 import os
@@ -73,7 +73,7 @@ def count_lives(begin: WorkerSetup) -> int:
 
 
 class Dummy:
-    """See the module."""
+    """A worker that acts out the given behaviour."""
 
     def __init__(self, behaviour: str, begin: WorkerSetup, connection: Connection) -> None:
         self._behaviour = behaviour if begin.task.worker == 0 else "well"

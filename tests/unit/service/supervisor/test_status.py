@@ -60,7 +60,7 @@ def test_it_is_whole_when_every_partition_of_every_hop_is_ours() -> None:
     assert not whole(part(0, total=0)).complete
 
 
-def test_a_partition_that_moves_is_told_of_once_by_who_runs_it() -> None:
+def test_a_moving_partition_is_reported_once_by_the_worker_that_runs_it() -> None:
     moving = part(0, 0)
     assert moving.status is not None
     (place,) = moving.status.partitions
@@ -95,7 +95,7 @@ def test_when_it_stops_it_says_nothing_else() -> None:
     assert (told.phase, told.waiting_for) == ("stopping", None)
 
 
-def test_what_is_applied_is_the_least_and_what_does_not_hold_anywhere_is_told() -> None:
+def test_the_lowest_revision_is_the_applied_one_and_a_fault_anywhere_is_reported() -> None:
     one, other = part(0, 0, 1), part(1, 2, 3)
     assert one.status is not None
     assert other.status is not None

@@ -12,7 +12,7 @@ NOTHING = ServiceStatus.starting("0", "g", datetime.fromtimestamp(0, UTC))
 
 
 class Scene:
-    """A loop whose beats and CPU time are told, and a watchdog that looks every second."""
+    """A loop with scripted beats and CPU time, and a watchdog that looks every second."""
 
     def __init__(self) -> None:
         self.now_s = self.used_s = 0.0
@@ -69,7 +69,7 @@ def test_a_thread_that_turns_idly_while_it_waits_does_not_compute() -> None:
     assert scene.struck
 
 
-def test_a_watchdog_that_was_stopped_with_its_process_begins_anew() -> None:
+def test_a_watchdog_that_was_suspended_with_its_process_starts_over() -> None:
     scene = Scene()
     scene.now_s += 600
     scene.dog.look()

@@ -1,4 +1,4 @@
-"""A worker's C library is told how to keep its heap, unless somebody has chosen for it."""
+"""A worker's C library is given heap settings, unless somebody has already chosen them."""
 
 import subprocess
 import sys

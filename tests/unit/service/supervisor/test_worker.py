@@ -29,7 +29,7 @@ from tests.support.living import GROUP, LOG, ORDERS, Living, gone, late, refused
 
 
 def stopping(worker: LoopRunner, after: int) -> Iterator[None]:
-    """Told to stop at a later passing of a step."""
+    """Stops the worker at a later pass of a step."""
     for _ in range(after):
         yield None
     worker.stop()
@@ -50,7 +50,7 @@ def ended(living: Living) -> ExitError:
     return caught.value
 
 
-def test_it_processes_until_it_is_told_to_stop_and_leaves_the_group() -> None:
+def test_it_processes_until_it_is_stopped_and_leaves_the_group() -> None:
     living = Living()
     living.send("a", "a")
     run(living)
@@ -69,7 +69,7 @@ def test_a_batch_at_hand_is_finished_before_it_stops() -> None:
     assert living.committed() == 1
 
 
-def test_it_leaves_once_it_is_told_to_stop_and_its_last_transaction_has_ended() -> None:
+def test_it_leaves_once_it_is_stopped_and_its_last_transaction_has_ended() -> None:
     living = Living()
     living.send("a")
     worker = living.worker()
@@ -88,7 +88,7 @@ def test_it_leaves_once_it_is_told_to_stop_and_its_last_transaction_has_ended() 
     assert told[:2] == [("commit", False), ("close", True)]
 
 
-def test_one_that_is_told_to_stop_while_it_begins_has_nothing_left_but_to_leave() -> None:
+def test_a_worker_that_is_stopped_while_it_starts_only_has_to_leave() -> None:
     living = Living()
     worker = living.worker()
     told: list[bool] = []
@@ -296,7 +296,7 @@ def test_a_broker_that_is_gone_for_good_ends_the_process_with_exit_code_3() -> N
     assert living.clock.monotonic_s() - begun_s > 300
 
 
-def test_offsets_that_are_never_told_end_with_exit_code_3() -> None:
+def test_committed_offsets_that_never_arrive_end_with_exit_code_3() -> None:
     living = Living()
 
     def silent() -> Iterator[Exception]:
@@ -412,7 +412,7 @@ def test_a_process_that_goes_on_for_one_that_had_run_waits_300_seconds_too() -> 
     assert 0 <= living.clock.monotonic_s() - begun_s - 300 < 10
 
 
-def test_it_can_be_told_to_stop_while_it_waits_for_the_broker() -> None:
+def test_it_can_be_stopped_while_it_waits_for_the_broker() -> None:
     living = Living()
     worker = living.worker()
     living.faults.at["names"] = iter(gone, None)

@@ -17,7 +17,7 @@ def test_what_each_process_holds_is_added() -> None:
     assert values(name, gauge(name, 3), gauge(name, 4), gauge(name, 1, "b")) == {"a": 7, "b": 1}
 
 
-def test_of_horizons_the_shortest_counts_whoever_tells_it_first() -> None:
+def test_the_shortest_horizon_counts_whichever_process_reports_it_first() -> None:
     name = "ringfence_ring_horizon_seconds"
     assert values(name, gauge(name, 30), gauge(name, 7), gauge(name, 9)) == {"a": 7}
 

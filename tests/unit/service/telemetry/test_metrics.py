@@ -96,7 +96,7 @@ def test_addresses_that_are_named_have_a_label_whatever_came_before() -> None:
     assert [metrics.address_label(name) for name in ("98", "99")] == ["98", "_other"]
 
 
-def test_an_address_that_is_called_like_the_rest_is_told_apart_from_it() -> None:
+def test_an_address_named_like_the_rest_is_distinguished_from_it() -> None:
     metrics, _ = make_metrics()
     names = ("_other", "__other", "other", "_others")
     assert [metrics.address_label(name) for name in names] == [
@@ -143,7 +143,7 @@ def test_a_disk_that_does_not_answer_does_not_end_the_scrape(tmp_path: Path) -> 
     assert math.isnan(samples(metrics)["ringfence_state_disk_free_bytes"])
 
 
-def test_a_worker_that_never_restarted_is_told_with_none() -> None:
+def test_a_worker_that_never_restarted_is_reported_with_zero_restarts() -> None:
     metrics, _ = make_metrics()
     metrics.has_worker(1, "inputs")
     assert samples(metrics)["ringfence_worker_restarts_total hop=inputs worker=1"] == 0

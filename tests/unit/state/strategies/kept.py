@@ -15,7 +15,7 @@ ADDRESS: Final = "a.b"
 
 
 class Kept:
-    """See the module; `entries` are what a changelog holds."""
+    """One address under one strategy; `entries` are what a changelog holds."""
 
     def __init__(self, strategy: str, **settings: Any) -> None:
         self.strategy = strategy

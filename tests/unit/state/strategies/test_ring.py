@@ -126,7 +126,7 @@ def test_an_id_that_was_accepted_twice_is_forgotten_once() -> None:
     assert ring.decide([b"a", b"x", b"y", b"z", b"a"]) == b"\0\0\0\0\0"
 
 
-def test_ids_longer_than_the_ring_keeps_are_told_apart() -> None:
+def test_ids_longer_than_the_ring_keeps_are_distinguished() -> None:
     ring = OurRing(10)
     same = b"x" * STORED_ID_BYTES_MAX
     assert ring.decide([same, same + b"1", same + b"2", same + b"1"]) == b"\0\0\0\1"

@@ -24,7 +24,7 @@ from tests.support.helpers import some
 from tests.unit.state.strategies.test_ring import STEPS, Step
 
 Told = tuple[list[Origin | None], list[bytes]]
-"""Origins that a batch was told of, and what it wrote."""
+"""Origins that were returned for a batch, and what it wrote."""
 
 
 class Pair:
@@ -163,7 +163,7 @@ def test_what_an_index_takes_is_bounded_by_what_is_held() -> None:
     assert HashIndex(100_000).memory_bytes > 100 * index.memory_bytes
 
 
-def test_numbers_beyond_the_half_that_is_kept_are_told_in_full() -> None:
+def test_numbers_beyond_the_half_that_is_kept_are_returned_in_full() -> None:
     index, start = HashIndex(10), (1 << 32) - 2
     index.add(names(0, 4), start, 0)
     assert list(index.numbers(b"id-3", start - 5, start + 4)) == [start + 3]

@@ -41,6 +41,6 @@ def test_what_a_run_left_can_be_read_later(tmp_path: Path) -> None:
     assert read_left(tmp_path) == LEFT
 
 
-def test_without_a_finished_run_the_next_step_is_told(tmp_path: Path) -> None:
+def test_without_a_finished_run_the_error_names_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="make run"):
         read_left(tmp_path)

@@ -61,7 +61,7 @@ def test_settings_of_another_service_do_not_reach_ours(monkeypatch: pytest.Monke
     assert passed["KAFKA_BOOTSTRAP_SERVERS"] == ADDRESS
 
 
-def test_a_service_that_ends_by_itself_is_told_with_the_end_of_its_log(
+def test_a_service_that_ends_by_itself_is_reported_with_the_end_of_its_log(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SERVE", (sys.executable, "-c", "print('so long'); exit(5)"))
@@ -91,7 +91,7 @@ def test_after_a_kill_the_process_is_gone_and_can_be_started_again(service: Serv
         assert service.kill() != first
 
 
-def test_a_stop_that_does_not_end_with_status_0_is_told(service: Service) -> None:
+def test_a_stop_that_does_not_end_with_status_0_is_reported(service: Service) -> None:
     service.start()
     with pytest.raises(DemoError, match="stopped with status -15, not 0"):
         service.stop()

@@ -1,4 +1,4 @@
-"""What an image holds is read from its files, and told in the same words each time."""
+"""What an image holds is read from its files, and reported in the same words each time."""
 
 import json
 import os

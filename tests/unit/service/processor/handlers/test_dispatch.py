@@ -83,7 +83,7 @@ def test_an_id_that_several_partitions_accepted_is_seen_in_each() -> None:
     assert sorted(seen.partition for seen in told.sightings) == [0, 1]
 
 
-def test_addresses_are_told_apart() -> None:
+def test_addresses_are_kept_apart() -> None:
     living = Living(replace(ROUTE, address="{header:_DUPL_ID}"))
     living.send("a", "b")
     loop = living.running()
@@ -102,7 +102,7 @@ def test_what_is_not_in_memory_is_loaded_and_let_go_of() -> None:
     assert loop.cache.memory_bytes == 0
 
 
-def test_whoever_does_not_own_every_partition_says_that_there_may_be_more() -> None:
+def test_an_instance_that_does_not_own_every_partition_says_there_may_be_more() -> None:
     living = Living(partitions=2)
     living.send("a", partition=0)
     living.send("b", partition=1)

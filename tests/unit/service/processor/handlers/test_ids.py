@@ -253,7 +253,7 @@ def test_what_is_exported_is_forgotten_in_the_same_order_where_it_is_imported(
     assert len(other.values("orders.dlq")) == 3
 
 
-def test_an_id_that_was_imported_bears_the_place_that_it_was_told_with(living: Living) -> None:
+def test_an_imported_id_keeps_the_position_it_was_given(living: Living) -> None:
     loop = living.running()
     now_ms = living.cluster.now_ms
     ids = (KnownId(b"a", 5, now_ms - 5, "live", 7), KnownId(b"b", 6, now_ms + 5, "live", 8))
@@ -278,7 +278,7 @@ def test_each_id_is_decided_as_if_it_came_from_where_it_says() -> None:
     assert places == [(b"y", 0), (b"x", 0), (b"x", 1)]
 
 
-def test_a_partition_that_has_seen_nothing_takes_its_time_from_what_it_is_told() -> None:
+def test_a_partition_that_has_seen_nothing_takes_its_time_from_imported_ids() -> None:
     living = Living(addresses={"#": {"strategy": "window", "window_ms": 1_000}})
     loop = living.running()
     now_ms = living.cluster.now_ms

@@ -1,4 +1,4 @@
-"""Addresses in a list: what they hold, told without loading them into memory."""
+"""Addresses in a list: what they hold, reported without loading them into memory."""
 
 from collections.abc import Generator
 from dataclasses import replace
@@ -144,7 +144,7 @@ def test_a_list_during_which_partitions_move_is_asked_for_again(
 
 
 @pytest.mark.usefixtures("both_forms")
-def test_what_is_held_is_told_without_loading_it() -> None:
+def test_what_is_held_is_reported_without_loading_it() -> None:
     living = world()
     send(living, "full", "1", "2")
     living.cluster.now_ms += 70

@@ -279,7 +279,7 @@ def test_a_number_is_not_taken_back_when_an_old_one_is_let_through() -> None:
     write(living, job("forget"))
     assert redriven(loop, command("forget", letters(living.cluster))).mark[5] == 2
     assert living.values("orders.unique") == ["1", "2", "3", "1", "2"]
-    assert len(living.cluster.records("g.acks")) == 2, "its publisher is told once more"
+    assert len(living.cluster.records("g.acks")) == 2, "its publisher is acknowledged once more"
     numbered(living, 3, 4)
     turns(loop, 2)
     assert living.values("orders.unique") == ["1", "2", "3", "1", "2", "4"]
@@ -300,7 +300,7 @@ def test_a_group_is_judged_as_one_again_and_forgiven_as_one() -> None:
     assert living.values("orders.unique") == ["x", "y", "x", "y"]
 
 
-def test_what_repeats_is_told_as_a_text_in_the_new_letter() -> None:
+def test_the_redrive_count_of_a_repeated_duplicate_is_text_in_the_new_letter() -> None:
     living, loop = with_dead_letters("a")
     write(living, job("through"))
     redriven(loop, command("through", letters(living.cluster)))
