@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.headers import Reason
+from ringfence import headers
+from ringfence.headers import DUPLICATE_ID_ALIASES, DeadLetter, Reason
 from ringfence.publisher.publisher import Publisher
 from service.config.addresses import AddressSettings
 from service.config.model import (
@@ -23,6 +24,7 @@ from tools.broker.artifacts import versions
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONFIGURATION = (DOCS / "configuration.md").read_text("utf-8")
+WIRE_CONTRACT = (DOCS / "wire-contract.md").read_text("utf-8")
 PUBLISHERS = (DOCS / "publishers.md").read_text("utf-8")
 SECTIONS = (
     *(ServiceSettings, ApiSettings, RouteSettings, AddressSettings, BridgeSettings),
@@ -34,6 +36,17 @@ KEYS = [field.name for section in SECTIONS for field in fields(section)]
 @pytest.mark.parametrize("name", [*KEYS, *Reason])
 def test_every_key_and_every_reason_is_documented(name: str) -> None:
     assert f"`{name}`" in CONFIGURATION
+
+
+HEADERS = {name for name in vars(headers).values() if isinstance(name, str) and name[:1] == "_"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*HEADERS, *DUPLICATE_ID_ALIASES, headers.MARK, *DeadLetter, *Reason})
+)
+def test_every_header_and_every_reason_has_a_row_in_the_wire_contract(name: str) -> None:
+    first_columns = re.findall(r"^\| (.*?) \|", WIRE_CONTRACT, re.MULTILINE)
+    assert f"`{name}`" in "".join(first_columns)
 
 
 PAGES = [*DOCS.parent.glob("*.md"), *DOCS.rglob("*.md"), *DOCS.parent.glob("deploy/**/*.md")]
