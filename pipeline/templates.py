@@ -1,20 +1,28 @@
 """Route templates as Spark columns: what the service fills for one record, for all rows at once."""
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import cast
 
+import pandas as pd
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import BinaryType
 
 from ringfence.spark.columns import first
-
-_FIELD: Final = re.compile(r"\{(topic|key|sha256:value|header:[^{}]+)\}")
+from service.dedup.field import FIELD, Digest, Header, Key, Member, field_of
 
 
 def filled(template: str, topic: Column) -> Column:
     """Return the bytes of a template for each record; `topic` is the record's input topic."""
-    parts = _FIELD.split(template)
-    pieces = [_field(part, topic) if at % 2 else _bytes(part) for at, part in enumerate(parts)]
+    pieces = []
+    for at, part in enumerate(FIELD.split(template)):
+        if at % 2:
+            pieces.append(_field(part))
+        else:
+            for number, literal in enumerate(part.split("{topic}")):
+                pieces += [topic.cast("binary"), _bytes(literal)] if number else [_bytes(literal)]
     return sf.concat(*pieces)
 
 
@@ -38,11 +46,26 @@ def _bytes(text: str) -> Column:
     return sf.lit(text).cast("binary")
 
 
-def _field(name: str, topic: Column) -> Column:
-    if name == "topic":
-        return topic.cast("binary")
-    if name == "key":
-        return sf.col("key")
-    if name == "sha256:value":
-        return sf.sha2(sf.col("value"), 256).cast("binary")
-    return first(sf.col("headers"), name.removeprefix("header:"))
+def _field(name: str) -> Column:
+    field = field_of(name)
+    match field:
+        case Key():
+            return sf.col("key")
+        case Digest():
+            return sf.sha2(sf.col("value"), 256).cast("binary")
+        case Header():
+            return first(sf.col("headers"), field.header)
+        case Member():
+            return _member(field)
+        case _:
+            raise AssertionError(name)
+
+
+def _member(field: Member) -> Column:
+    """Return a member of JSON as the service reads it; Spark's functions read it differently."""
+
+    def members(documents: pd.Series) -> pd.Series:
+        return documents.map(field.of_document)
+
+    udf = cast("Callable[[object, BinaryType], Callable[..., Column]]", pandas_udf)
+    return udf(members, BinaryType())("key" if field.in_key else "value")

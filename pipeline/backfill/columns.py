@@ -21,11 +21,13 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from pipeline.backfill.decider import SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
 from ringfence.headers import GROUP
 from ringfence.spark.columns import PLACE, first, headers_of, place
-from service.dedup.record import Field
+from service.dedup.field import Field, Header
 from service.dedup.route import InputRoute
+from state.model import PartitionId
 
 DECIDER: Final = ("decider_topic", "decider_partition")
 """The columns of the deciding partition; each has its own state."""
@@ -91,12 +93,12 @@ def _decider(inputs: BackfillInputs) -> tuple[Column, Column]:
     own, number, by_address = sf.col("topic"), sf.col("partition"), inputs.by_address.topic
     rendered = [topic for topic, route in inputs.by_topic.items() if _is_rendered(route)]
     if rendered:
-        number = sf.when(sf.col("topic").isin(*rendered), _by_header(inputs)).otherwise(number)
+        number = sf.when(sf.col("topic").isin(*rendered), _by_fields(inputs)).otherwise(number)
     for topic, route in inputs.by_topic.items():
         if route.settings.scope == "address":
             own = sf.when(sf.col("topic") == topic, by_address).otherwise(own)
             if topic not in rendered:
-                constant = inputs.number(topic, None, ())
+                constant = inputs.number(topic, _record(None, None), ())
                 number = sf.when(sf.col("topic") == topic, constant).otherwise(number)
     return own, number.cast("int")
 
@@ -105,19 +107,24 @@ def _is_rendered(route: InputRoute) -> bool:
     return route.settings.scope == "address" and route.address.constant is None
 
 
-def _by_header(inputs: BackfillInputs) -> Column:
+def _by_fields(inputs: BackfillInputs) -> Column:
     """Return the partition of an address that is rendered from each record."""
     routes = inputs.by_topic.values()
-    fields = {piece for each in routes for piece in each.address.pieces}
-    names = sorted(field.header for field in fields if isinstance(field, Field) and field.header)
+    fields = {piece for each in routes for piece in each.address.pieces if isinstance(piece, Field)}
+    names = sorted(field.header for field in fields if isinstance(field, Header))
     indexes = [inputs.header_names.index(name) for name in names]
+    value = (
+        sf.col("value") if any(field.in_value for field in fields) else sf.lit(None).cast("binary")
+    )
 
-    def numbers(topics: pd.Series, keys: pd.Series, *headers: pd.Series) -> pd.Series:
+    def numbers(
+        topics: pd.Series, keys: pd.Series, values: pd.Series, *headers: pd.Series
+    ) -> pd.Series:
         rows = zip(*headers, strict=True) if headers else iter([()] * len(topics))
         return pd.Series(
             [
-                inputs.number(topic, key, _headers(names, row))
-                for topic, key, row in zip(topics, keys, rows, strict=True)
+                inputs.number(topic, _record(key, value), _headers(names, row))
+                for topic, key, value, row in zip(topics, keys, values, rows, strict=True)
             ],
             dtype="int32",
         )
@@ -125,7 +132,12 @@ def _by_header(inputs: BackfillInputs) -> Column:
     # The stubs of pandas_udf allow only one or two columns.
     udf = cast("Callable[[object, IntegerType], Callable[..., Column]]", pandas_udf)
     partition_of = udf(numbers, IntegerType())
-    return partition_of("topic", "key", *(f"{HEADER_COLUMN}{index}" for index in indexes))
+    return partition_of("topic", "key", value, *(f"{HEADER_COLUMN}{index}" for index in indexes))
+
+
+def _record(key: bytes | None, value: bytes | None) -> SparkRecord:
+    """Return a record of which only key and value are known."""
+    return SparkRecord(PartitionId("", 0), 0, 0, key, value, ())
 
 
 def _headers(names: Sequence[str], row: Sequence[bytes | None]) -> list[tuple[str, bytes | None]]:

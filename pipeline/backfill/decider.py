@@ -268,13 +268,13 @@ class _BatchEvaluator:
         fast_paths.make_room(1)
         ids = _plain_ids(rows, self._identifier)
         for at, (row, identifier) in enumerate(zip(rows, ids, strict=True), position):
-            source, offset, timestamp_ms, key, _, headers = row
+            source, offset, timestamp_ms, _, _, headers = row
             if timestamp_ms > time_ms:
                 time_ms = timestamp_ms if timestamp_ms <= now_ms else max(time_ms, now_ms)
             fast_path = None
             if identifier is not None and timestamp_ms > 0:
-                named = None if fast_paths.field is None else fast_paths.field.of(key, headers)
-                fast_path = fast_paths.by_value.get(named) or fast_paths.open(named, key, headers)
+                named = None if fast_paths.field is None else fast_paths.field.of(row, headers)
+                fast_path = fast_paths.by_value.get(named) or fast_paths.open(named, row, headers)
             if fast_path is None or identifier is None:
                 progress.time_ms, findings.position = time_ms, at
                 at_decider = offset if self._is_own else at

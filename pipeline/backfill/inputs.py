@@ -4,7 +4,6 @@ With `instead_of`, the records of every topic are decided as if they were of tha
 may be the output of a route, or a copy.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,8 +24,9 @@ from ringfence.headers import (
 from service.config.addresses import AddressBook
 from service.config.load import Config, RouteSettings
 from service.dedup.checks import DecisionContext
+from service.dedup.field import Field, Header
 from service.dedup.output import OutputResolver
-from service.dedup.record import RejectedError
+from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, InputRoute, resolve, unrouted
 from service.kafka.admin import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address
@@ -36,7 +36,6 @@ from state.model import PartitionId
 NO_ADDRESS: Final = -1
 """Takes the place of the deciding partition: the first hop would reject the record."""
 
-_FIELD: Final = re.compile(r"\{header:([^{}]+)\}")
 _CLAIMS: Final = (
     *sorted(DUPLICATE_ID_ALIASES),
     *(EXPIRES_AT, GROUP, GROUP_SIZE, GROUP_POSITION),
@@ -102,16 +101,18 @@ class BackfillInputs:
     @property
     def header_names(self) -> tuple[str, ...]:
         """The headers that some check reads."""
-        templates = [
-            text for route in self.by_topic.values() for text in _templates(route.settings)
-        ]
-        fields = [name for text in templates for name in _FIELD.findall(text)]
-        return tuple(dict.fromkeys((*_CLAIMS, *fields)))
+        fields = [each.header for each in self.fields if isinstance(each, Header)]
+        return tuple(dict.fromkeys((*_CLAIMS, *sorted(fields))))
+
+    @cached_property
+    def fields(self) -> frozenset[Field]:
+        """Every field that a template of a route reads."""
+        return frozenset().union(*(route.fields() for route in self.by_topic.values()))
 
     @property
     def reads_values(self) -> bool:
-        """Whether an id template uses the value of records."""
-        return any("{sha256:value}" in route.settings.id for route in self.by_topic.values())
+        """Whether a template uses the value of records."""
+        return any(each.in_value for each in self.fields)
 
     @cached_property
     def book(self) -> AddressBook:
@@ -144,10 +145,10 @@ class BackfillInputs:
         """Return a deciding partition as an input partition, if it is one; else None."""
         return self.input_partition_of(decider) if decider.topic in self.by_topic else None
 
-    def number(self, topic: str, key: bytes | None, headers: Headers) -> int:
+    def number(self, topic: str, record: Record, headers: Headers) -> int:
         """Return the by-address partition that decides a record, or `NO_ADDRESS`."""
         try:
-            address = self.input_partition_of(PartitionId(topic, 0)).address(key, headers)
+            address = self.input_partition_of(PartitionId(topic, 0)).address(record, headers)
         except RejectedError:
             return NO_ADDRESS
         return _number(self.by_address, address)
@@ -156,7 +157,3 @@ class BackfillInputs:
 @lru_cache(1 << 16)
 def _number(topic: RepartitionTopic, address: str) -> int:
     return topic.partition_of(address)
-
-
-def _templates(route: RouteSettings) -> tuple[str, ...]:
-    return route.address, route.output, route.id

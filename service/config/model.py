@@ -205,7 +205,24 @@ _Topic = Annotated[
 
 _Template = Annotated[str, _text("text of 1 to 1000 characters", ".+", 1000)]
 
-_TemplateOrNone = Annotated[str, _text("text of at most 1000 characters", ".*", 1000)]
+PRESETS: Final = {
+    "{cloudevents}": "{header:ce_source} {header:ce_id}",
+    "{cloudevents-json}": "{json:/source} {json:/id}",
+    "{debezium-mysql}": "{key} {json:/source/file}:{json:/source/pos}:{json:/source/row}",
+    "{debezium-postgresql}": "{key} {json:/source/lsn}",
+}
+"""What an id template may contain as a name: the id that an event format defines."""
+
+
+def _without_presets(template: str) -> str:
+    for name, meaning in PRESETS.items():
+        template = template.replace(name, meaning)
+    return template
+
+
+_IdTemplate = Annotated[
+    str, _text("text of at most 1000 characters", ".*", 1000), AfterValidator(_without_presets)
+]
 
 _AnyText = Annotated[str, _text("text", ".*")]
 
@@ -370,7 +387,7 @@ class RouteSettings:
     inputs: _Distinct[_Input] = ()
     scope: Scope = "address"
     address: _Template = "{topic}"
-    id: _TemplateOrNone = ""
+    id: _IdTemplate = ""
     output: _Template = "{topic}.unique"
     dead_letter: _Template = "{topic}.dlq"
     allowed_outputs: _Distinct[_Topic] = ()

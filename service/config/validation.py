@@ -23,6 +23,7 @@ from service.config import tokens
 from service.config.kafka_properties import KafkaSettings, Property
 from service.config.model import (
     EXPRESSION_MARKER,
+    PRESETS,
     TOPIC_SHAPE,
     ApiSettings,
     RouteSettings,
@@ -39,16 +40,23 @@ _RE2: Final = re2.Options()
 
 _RE2.log_errors = False  # RE2 would write them to stderr
 
-_HEADER = "header:"
+_WITH_ARGUMENT: Final = {
+    "header": "header:NAME",
+    "json": "json:/POINTER",
+    "key-json": "key-json:/POINTER",
+}
+"""Placeholders that name a part of the record, as `_ALLOWED` and problems write them."""
 
-_ANY_HEADER = "header:NAME"
+_PRESETS: Final = tuple(name.strip("{}") for name in PRESETS)
 
 _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
-    "address": ("topic", "key", _ANY_HEADER),
-    "id": ("key", _ANY_HEADER, "sha256:value"),
-    "output": ("topic", "address", _ANY_HEADER),
-    "dead_letter": ("topic", "address", _ANY_HEADER),
+    "address": ("topic", "key", *_WITH_ARGUMENT.values()),
+    "id": ("key", *_WITH_ARGUMENT.values(), "sha256:value", *_PRESETS),
+    "output": ("topic", "address", *_WITH_ARGUMENT.values()),
+    "dead_letter": ("topic", "address", *_WITH_ARGUMENT.values()),
 }
+
+_POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 _TARGETS = ("output", "dead_letter")
 
@@ -155,8 +163,10 @@ def template_problems(
     what = f'{where} is "{template}"'
     text = PLACEHOLDER.sub("", template)
     for placeholder in PLACEHOLDER.findall(template):
-        kind = _ANY_HEADER if re.fullmatch(r"header:.+", placeholder) else placeholder
-        if kind not in allowed:
+        kind, colon, argument = placeholder.partition(":")
+        if _WITH_ARGUMENT.get(kind) in allowed and colon:
+            yield from _argument_problems(what, placeholder, kind, argument)
+        elif placeholder not in allowed:
             yield ConfigIssue(f"{what}: {{{placeholder}}} is unknown", f"use {allowed_text}")
     if {"{", "}"} & set(text):
         yield ConfigIssue(f"{what}: unbalanced brace", f"close it: {allowed_text}")
@@ -165,28 +175,46 @@ def template_problems(
         yield ConfigIssue(f"{what}: that cannot be the name of a topic", fix)
 
 
+def _argument_problems(
+    what: str, placeholder: str, kind: str, argument: str
+) -> Iterator[ConfigIssue]:
+    if kind == "header" and not argument:
+        yield ConfigIssue(f"{what}: {{{placeholder}}} names no header", "write {header:NAME}")
+    if kind != "header" and not is_pointer(argument):
+        fix = (
+            f"write a JSON pointer (RFC 6901), as in {{{kind}:/order/id}}; in a name, ~0 stands "
+            'for "~" and ~1 for "/"'
+        )
+        yield ConfigIssue(f"{what}: {{{placeholder}}} is not a JSON pointer", fix)
+
+
+def is_pointer(text: str) -> bool:
+    """Whether a text is a JSON pointer (RFC 6901)."""
+    return _POINTER.fullmatch(text) is not None
+
+
 def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     template = named.route.id
     if template and not PLACEHOLDER.search(template):
         what = f'{named.where}.id is "{template}", so all records would have the same id'
-        fix = "use a field of the record: {key}, {header:NAME} or {sha256:value}"
+        fix = "use a field of the record: {key}, {header:NAME}, {json:/POINTER} or {sha256:value}"
         yield "id", ConfigIssue(what, fix)
 
 
 def _publisher_chosen_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
-    """Find targets that depend on a key or a header: the publisher of an input chooses them."""
+    """Find targets that depend on the record: the publisher of an input chooses them."""
     route = named.route
     names = {key: PLACEHOLDER.findall(getattr(route, key)) for key in _ALLOWED}
-    address_chosen = "key" in names["address"] or _has_header(names["address"])
+    address_chosen = "key" in names["address"] or _has_part(names["address"])
     for key in _TARGETS:
         by_address = address_chosen and "address" in names[key]
-        if (by_address or _has_header(names[key])) and not route.allowed_outputs:
+        if (by_address or _has_part(names[key])) and not route.allowed_outputs:
             what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can choose'
             yield key, ConfigIssue(what, 'list the topics it may be: allowed_outputs = ["…"]')
 
 
-def _has_header(names: Sequence[str]) -> bool:
-    return any(name.startswith(_HEADER) for name in names)
+def _has_part(names: Sequence[str]) -> bool:
+    return any(name.partition(":")[0] in _WITH_ARGUMENT for name in names)
 
 
 def _equal_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:

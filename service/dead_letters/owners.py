@@ -70,7 +70,7 @@ class DeadLetterOwners:
         if input_partition.fault is not None:
             return "no-route"
         try:
-            address = input_partition.address(letter.own_key, letter.headers)
+            address = input_partition.address(letter, letter.headers)
         except RejectedError:
             return "no-address"
         if input_partition.route.settings.scope == "address":

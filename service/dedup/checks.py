@@ -91,7 +91,7 @@ class Checks:
 
     def address(self, record: Record, headers: Headers) -> str:
         """Return the address of a record; RejectedError if it has none."""
-        return self._input_partition.address(record.key(), headers)
+        return self._input_partition.address(record, headers)
 
     def context(self, record: Record, headers: Headers) -> AddressContext:
         """Return the context of the record's address; RejectedError if it has no address."""
@@ -124,14 +124,18 @@ class Checks:
             return headers
         match self._settings.missing_id:
             case "dead_letter":
-                cause = f"it has no {DUPLICATE_ID}, and the route requires one"
-                raise RejectedError(Reason.MISSING_ID, cause)
+                raise RejectedError(Reason.MISSING_ID, self._why_no_id(record, headers, claim))
             case "stamp" if claim.identifier is None:
                 # Equal on every attempt. The instance that stamps an id does not remember it.
                 stamp = stamp_prefix(self._rules.cluster_id, self._source)
                 return [*headers, (DUPLICATE_ID, b"%b%d" % (stamp, record.offset() or 0))]
             case _:
                 return headers
+
+    def _why_no_id(self, record: Record, headers: Headers, claim: Claim) -> str:
+        if self._identifier is None or claim.identifier is not None:
+            return f"it has no {DUPLICATE_ID}, and the route requires one"
+        return f"{self._identifier.why_missing(record, headers)}, and the route requires an id"
 
     def bookmarked(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
@@ -207,9 +211,9 @@ class Checks:
 
     def target(self, record: Record, headers: Headers, context: AddressContext) -> OutputTopic:
         """Return the output topic; RejectedError if the record names none or does not fit."""
-        output_resolver, key = self._rules.output_resolver, record.key()
-        target = output_resolver.output(self._input_partition, key, headers, context.name)
-        output_resolver.check_size(target, key, record.value(), headers)
+        output_resolver = self._rules.output_resolver
+        target = output_resolver.output(self._input_partition, record, headers, context.name)
+        output_resolver.check_size(target, record.key(), record.value(), headers)
         return target
 
     def origin_of(self, record: Record) -> Origin:

@@ -1,8 +1,7 @@
 """Claim: what the headers of a record say about it, such as its id and its expiry."""
 
-import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -26,7 +25,8 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup.record import Field, Record, RejectedError
+from service.dedup.field import FIELD, Field, field_of
+from service.dedup.record import Record, RejectedError
 from service.kafka.io import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
 
@@ -197,26 +197,27 @@ def _plain_id(headers: Headers, read: AbstractSet[str]) -> bytes | None:
     return found if found is None or len(found) <= ID_BYTES_MAX else None
 
 
-_FIELD: Final = re.compile(r"\{(key|header:[^{}]+|sha256:value)\}")
-
-Part = Callable[[Record, Headers], bytes | None]
-
-
 class ClaimReader:
     """Reads the ids of a route's records by its id template."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = parts
+    def __init__(self, pieces: Sequence[bytes | Field]) -> None:
+        self._pieces = pieces
 
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the id of a record, or None if a field of the template is missing."""
         found = []
-        for part in self._parts:
-            value = part(record, headers)
+        for piece in self._pieces:
+            value = piece if isinstance(piece, bytes) else piece.of(record, headers)
             if value is None:
                 return None
             found.append(value)
         return b"".join(found)
+
+    def why_missing(self, record: Record, headers: Headers) -> str:
+        """Return which field of the template a record without an id lacks, and why."""
+        fields = (piece for piece in self._pieces if isinstance(piece, Field))
+        missing = next(field for field in fields if field.of(record, headers) is None)
+        return missing.why_missing(record)
 
     def plain(
         self,
@@ -238,25 +239,8 @@ class ClaimReader:
 @lru_cache
 def identifier_of(template: str) -> ClaimReader | None:
     """Return the reader of an id template; None if it is empty and headers hold the ids."""
-    pieces = _FIELD.split(template)
-    parts = [
-        _part(piece) if index % 2 else _text(piece) for index, piece in enumerate(pieces) if piece
+    parts = FIELD.split(template)
+    pieces = [
+        field_of(part) if index % 2 else part.encode() for index, part in enumerate(parts) if part
     ]
-    return ClaimReader(parts) if parts else None
-
-
-def _part(name: str) -> Part:
-    if name == "sha256:value":
-        return _digest
-    field = Field(None if name == "key" else name.removeprefix("header:"))
-    return lambda record, headers: field.of(record.key(), headers)
-
-
-def _text(text: str) -> Part:
-    constant = text.encode()
-    return lambda _record, _headers: constant
-
-
-def _digest(record: Record, _headers: Headers) -> bytes | None:
-    value = record.value()
-    return None if value is None else hashlib.sha256(value).hexdigest().encode()
+    return ClaimReader(pieces) if pieces else None

@@ -397,7 +397,7 @@ class _Decider:
         if self._partition.input_partition is None:
             with suppress(RejectedError):  # the decision itself will raise it
                 home = self._source
-                address = input_partition.address(letter.own_key, letter.headers)
+                address = input_partition.address(letter, letter.headers)
                 home = by_address.decider_of(address)
         if home != self._source and input_partition.fault is None:
             raise WrongPartitionError(

@@ -114,24 +114,24 @@ class FastPaths:
         number, time_ms = fast_path.dropped
         tally.distances_ms.append(time_ms - fast_path.draft.origin(number).time_ms)
 
-    def open(self, value: bytes | None, key: bytes | None, headers: Headers) -> FastPath | None:
+    def open(self, value: bytes | None, record: Record, headers: Headers) -> FastPath | None:
         """Open the fast path of this address; None if its records need the full path."""
         if not self._has_any or value in self.by_value:
             return None
         fast_path = None
         with suppress(RejectedError):
-            fast_path = self._opened(key, headers)
+            fast_path = self._opened(record, headers)
         self.by_value[value] = fast_path
         return fast_path
 
-    def _opened(self, key: bytes | None, headers: Headers) -> FastPath | None:
+    def _opened(self, record: Record, headers: Headers) -> FastPath | None:
         output_resolver, route = self._output_resolver, self._input_partition.route
-        context = self._contexts.at(self._input_partition.address(key, headers))
+        context = self._contexts.at(self._input_partition.address(record, headers))
         draft = context.draft.by_id
         if draft is None:
             return None
         self._contexts.check_room(context)
-        target = self._target(route.output, context)
+        target = self._target(route.output, record, context)
         if target is None or not (output_resolver.compressing or self._has_room(target)):
             return None
         # A fast-path record is remembered, or its address is not new.
@@ -145,25 +145,27 @@ class FastPaths:
             label=(route.settings.name, context.cache),
             context=context,
             draft=draft,
-            dead_letter=self._dead_letter(context),
+            dead_letter=self._dead_letter(record, context),
         )
 
-    def _dead_letter(self, context: AddressContext) -> OutputTopic | None:
+    def _dead_letter(self, record: Record, context: AddressContext) -> OutputTopic | None:
         """Return the topic of an address's dead letters if it is one, and each of them fits."""
         if context.settings.on_duplicate == "mark" or context.settings.dead_letter_audit:
             return None
         template = self._input_partition.route.dead_letter
-        target = self._target(template, context) if template.is_fixed_by_address else None
+        target = self._target(template, record, context) if template.is_fixed_by_address else None
         return target if target is not None and self._has_room(target) else None
 
-    def _target(self, template: Template, context: AddressContext) -> OutputTopic | None:
+    def _target(
+        self, template: Template, record: Record, context: AddressContext
+    ) -> OutputTopic | None:
         """Return the target that the address alone decides; None if it is not allowed."""
         if template.constant in self._fixed:
             return self._fixed[template.constant]
         target = None
         with suppress(RejectedError):
             target = self._output_resolver.named(
-                self._input_partition, template, None, (), context.name
+                self._input_partition, template, record, (), context.name
             )
         if template.constant is not None:
             self._fixed[template.constant] = target
@@ -323,8 +325,8 @@ class Evaluator:
             if identifier is None or timestamp <= 0:
                 fast_path = None
             else:
-                named = None if field is None else field.of(key, headers)
-                fast_path = path_of(named) or self.fast_paths.open(named, key, headers or ())
+                named = None if field is None else field.of(message, headers or ())
+                fast_path = path_of(named) or self.fast_paths.open(named, message, headers or ())
             if fast_path is not None and identifier is not None:
                 number = fast_path.admit(identifier, packed_position, time_ms)
                 if number is None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
+from service.dedup.field import UnrenderableError
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import BY_KEY, Plan
-from service.dedup.record import Record, RejectedError, UnrenderableError
+from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, Template, is_legal_topic
 from service.kafka.admin import TopicInfo
 from service.kafka.errors import KafkaFailure
@@ -60,10 +61,10 @@ class OutputResolver:
     """Those whose dead-letter topic refused them as well."""
 
     def output(
-        self, input_partition: InputPartition, key: bytes | None, headers: Headers, address: str
+        self, input_partition: InputPartition, record: Record, headers: Headers, address: str
     ) -> OutputTopic:
         """Return the topic of an accepted record; RejectedError if it names no allowed topic."""
-        return self.named(input_partition, input_partition.route.output, key, headers, address)
+        return self.named(input_partition, input_partition.route.output, record, headers, address)
 
     def check_refusal(self, position: tuple[PartitionId, int]) -> None:
         """Raise RejectedError if the broker refused the record at this position before."""
@@ -104,7 +105,7 @@ class OutputResolver:
 
         `blamed` is the position of the record at fault if the broker refuses the dead letter.
         """
-        key, template = record.key(), input_partition.route.dead_letter
+        template = input_partition.route.dead_letter
         has_own = (
             reason is not Reason.NO_OUTPUT
             and blamed not in self.undeliverable
@@ -112,8 +113,8 @@ class OutputResolver:
         )
         if has_own:
             with suppress(RejectedError):
-                target = self.named(input_partition, template, key, letter, address or "")
-                if size_bytes(key, record.value(), letter) <= target.record_bytes_max:
+                target = self.named(input_partition, template, record, letter, address or "")
+                if size_bytes(record.key(), record.value(), letter) <= target.record_bytes_max:
                     return target
         return self._found(input_partition, self.fallback)
 
@@ -121,7 +122,7 @@ class OutputResolver:
         self,
         input_partition: InputPartition,
         template: Template,
-        key: bytes | None,
+        record: Record,
         headers: Headers,
         address: str,
     ) -> OutputTopic:
@@ -129,7 +130,7 @@ class OutputResolver:
         name = template.constant
         if name is None:
             try:
-                name = template.render(key, headers, address)
+                name = template.render(record, headers, address)
             except UnrenderableError as error:
                 raise RejectedError(Reason.NO_OUTPUT, str(error)) from None
             allowed = input_partition.route.settings.allowed_outputs

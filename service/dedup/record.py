@@ -45,40 +45,6 @@ class RejectedError(Exception):
         self.why = Rejection(reason, cause, original, accepted_ms)
 
 
-class UnrenderableError(ValueError):
-    """The record lacks a field of the template; the message names it."""
-
-
-class Field(NamedTuple):
-    """One field of a template: the key (None), or a header by its name."""
-
-    header: str | None
-
-    @property
-    def name(self) -> str:
-        """The field as it is written in a template."""
-        return "{key}" if self.header is None else f"{{header:{self.header}}}"
-
-    def text(self, key: bytes | None, headers: Headers) -> str:
-        """Return the text of the field in a record; UnrenderableError if there is none."""
-        value = self.of(key, headers)
-        if value is None:
-            raise UnrenderableError(f"the record has nothing for {self.name}")
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            raise UnrenderableError(f"{self.name} is not UTF-8 text in this record") from None
-
-    def of(self, key: bytes | None, headers: Headers | None) -> bytes | None:
-        """Return the first value that is not null, or None."""
-        if self.header is None:
-            return key
-        for name, value in headers or ():
-            if name == self.header and value is not None:
-                return value
-        return None
-
-
 # Any client may write anything to the topic; numbers with so many digits fit every stored format.
 _PARTITION_DIGITS_MAX: Final = 9
 

@@ -14,7 +14,7 @@ from service.dedup.batch import Slice
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
-from service.dedup.record import RejectedError, name_of, origin_header
+from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
 from state.model import NO_CLAIM
 
@@ -51,7 +51,7 @@ class Repartitioner:
                 if found is UNREADABLE:
                     headers = ()
                     raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
-                number = self._partition_of(key, headers, offset)
+                number = self._partition_of(message, headers, offset)
             except RejectedError as error:
                 rejected += 1
                 self._checks.reject(message, headers, None, NO_CLAIM, error.why, offset)
@@ -66,23 +66,23 @@ class Repartitioner:
         """Return no outputs: there is nothing to acknowledge."""
         return ()
 
-    def _partition_of(self, key: bytes | None, headers: Headers, offset: int) -> int:
+    def _partition_of(self, record: Record, headers: Headers, offset: int) -> int:
         """Return the partition that decides a record; RejectedError if it has no address."""
         if self._rules.output_resolver.refused:
             self._checks.check_refusal(offset)
         field, constant = self._field, self._input_partition.route.address.constant
         if constant is None and field is None:
-            return self._rendered(key, headers)
-        value = None if field is None else field.of(key, headers)
+            return self._rendered(record, headers)
+        value = None if field is None else field.of(record, headers)
         number = self._partitions.get(value)
         if number is None:
             if len(self._partitions) >= _KNOWN_MAX:
                 self._partitions.clear()
-            number = self._partitions[value] = self._rendered(key, headers)
+            number = self._partitions[value] = self._rendered(record, headers)
         return number
 
-    def _rendered(self, key: bytes | None, headers: Headers) -> int:
-        return self._rules.by_address.partition_of(self._input_partition.address(key, headers))
+    def _rendered(self, record: Record, headers: Headers) -> int:
+        return self._rules.by_address.partition_of(self._input_partition.address(record, headers))
 
     def _count(self, part: Slice, rejected: int) -> None:
         tally, route = self._plan.tally, self._input_partition.route.settings.name

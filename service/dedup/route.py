@@ -1,7 +1,7 @@
 """Route: the topics to read, and for each record its address and its possible target topics.
 
-Templates may contain {topic}, {key}, {header:NAME}, and for targets {address}. Once bound to an
-input topic most templates are constant, and cost nothing per record.
+Templates may contain {topic}, the fields of `service.dedup.field`, and for targets {address}. Once
+bound to an input topic most templates are constant, and cost nothing per record.
 Invariants: a topic that a route writes, and every internal topic, is never an input; a topic that
 matches two routes belongs to the first.
 """
@@ -16,14 +16,15 @@ from service.config.load import Config, RouteSettings, ServiceSettings
 from service.config.model import EXPRESSION_MARKER
 from service.config.tasks import Hop
 from service.config.validation import fits
-from service.dedup.record import Field, RejectedError, UnrenderableError, source_of
+from service.dedup.field import FIELD, Field, UnrenderableError, field_of
+from service.dedup.record import Record, RejectedError, source_of
 from service.kafka.admin import TopicInfo
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
 from state.model import PartitionId
 
 ADDRESS_BYTES_MAX: Final = 4096
 
-_FIELD: Final = re.compile(r"\{(topic|key|address|header:[^{}]+)\}")
+_ADDRESS: Final = "{address}"
 
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -44,32 +45,30 @@ class Template(NamedTuple):
     def parse(cls, text: str, topic: str) -> "Template":
         """Parse a template and bind {topic}."""
         bound = text.replace("{topic}", topic)
-        parts = _FIELD.split(bound)
-        pieces = [_field(part) if index % 2 else part for index, part in enumerate(parts)]
-        fields = set(parts[1::2])
-        only = next(iter(fields)) if len(fields) == 1 and fields != {"address"} else None
+        pieces: list[str | Field | None] = []
+        for index, part in enumerate(FIELD.split(bound)):
+            if index % 2:
+                pieces.append(field_of(part))
+            else:
+                for number, literal in enumerate(part.split(_ADDRESS)):
+                    pieces += ([None] if number else []) + ([literal] if literal else [])
+        fields = {piece for piece in pieces if not isinstance(piece, str)}
         return cls(
-            pieces=tuple(piece for piece in pieces if piece != ""),
+            pieces=tuple(pieces),
             constant=None if fields else bound,
-            field=None if only is None else _field(only),
-            is_fixed_by_address=fields <= {"address"},
+            field=next(iter(fields)) if len(fields) == 1 else None,
+            is_fixed_by_address=fields <= {None},
         )
 
-    def render(self, key: bytes | None, headers: Headers, address: str) -> str:
+    def render(self, record: Record, headers: Headers, address: str) -> str:
         """Return the text for one record; UnrenderableError if a field has no text in it."""
-        return "".join([_rendered(piece, key, headers, address) for piece in self.pieces])
+        return "".join([_rendered(piece, record, headers, address) for piece in self.pieces])
 
 
-def _rendered(piece: str | Field | None, key: bytes | None, headers: Headers, address: str) -> str:
+def _rendered(piece: str | Field | None, record: Record, headers: Headers, address: str) -> str:
     if piece is None:
         return address
-    return piece if isinstance(piece, str) else piece.text(key, headers)
-
-
-def _field(name: str) -> Field | None:
-    if name == "address":
-        return None
-    return Field(None if name == "key" else name.removeprefix("header:"))
+    return piece if isinstance(piece, str) else piece.text(record, headers)
 
 
 class InputRoute(NamedTuple):
@@ -91,6 +90,13 @@ class InputRoute(NamedTuple):
             for text in (settings.output, settings.dead_letter)
         ]
         return cls(settings, topic, address, *targets)
+
+    def fields(self) -> set[Field]:
+        """Return every field that its templates read."""
+        identifier = Template.parse(self.settings.id, self.topic)
+        templates = (identifier, self.address, self.output, self.dead_letter)
+        pieces = (piece for each in templates for piece in each.pieces)
+        return {piece for piece in pieces if isinstance(piece, Field)}
 
     def targets(self) -> set[str]:
         """Return every target topic that does not depend on a record, and `allowed_outputs`."""
@@ -153,13 +159,13 @@ class InputPartition(NamedTuple):
     fault: str | None = None
     """Why its records cannot be decided: it belongs to no route."""
 
-    def address(self, key: bytes | None, headers: Headers) -> str:
+    def address(self, record: Record, headers: Headers) -> str:
         """Return the address of a record; RejectedError if it has no valid one."""
         address = self.route.address.constant
         if address is not None:
             return address
         try:
-            address = self.route.address.render(key, headers, "")
+            address = self.route.address.render(record, headers, "")
         except UnrenderableError as error:
             raise RejectedError(Reason.NO_ADDRESS, f"no address: {error}") from None
         if not address or len(address.encode()) > ADDRESS_BYTES_MAX:

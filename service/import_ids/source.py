@@ -59,7 +59,7 @@ class IdSource:
         (headers,) = read_headers([message])
         if headers is UNREADABLE:
             raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
-        address = self._address or self._input_partition.address(message.key(), headers or ())
+        address = self._address or self._input_partition.address(message, headers or ())
         settings = settings_of(self._book, address)
         if not settings.remembered_by.holds_ids or not settings.remembers:
             self.left_out[

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from ringfence.headers import (
     DUPLICATE_ID,
@@ -26,7 +33,7 @@ from ringfence.headers import (
 from ringfence.headers import DeadLetter as Letter
 from service.clock import SystemClock
 from service.config.load import Config
-from service.dedup.record import UnrenderableError
+from service.dedup.field import Header, Member, UnrenderableError
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.kafka.admin import TopicInfo
@@ -39,6 +46,61 @@ PATIENCE_S: Final = 30.0
 _AFTER_S: Final = 5.0
 """How long the second copy may take after the first."""
 _REQUEST_S: Final = 30.0
+
+
+class TryMessage(NamedTuple):
+    """The message to send, with a field for each that a template of the route reads; a `Record`."""
+
+    own_key: bytes
+    own_value: bytes
+    headers: Sequence[tuple[str, bytes]]
+
+    @classmethod
+    def of(cls, route: InputRoute, name: str) -> "TryMessage":
+        """Return the message for a route, in which every field has this text."""
+        fields = route.fields()
+        claims = {DUPLICATE_ID: name, PUBLISHER: name, NUMBER: "1", STREAM: "1", PREVIOUS: "0"}
+        for field in fields:
+            if isinstance(field, Header):
+                claims.setdefault(field.header, name)
+        value: object = {"ringfence": "try", "id": name}
+        key: object = None
+        for field in sorted({each for each in fields if isinstance(each, Member)}, key=str):
+            if field.in_key:
+                key = _with_member(key, field.pointer, name)
+            else:
+                value = _with_member(value, field.pointer, name)
+        return cls(
+            name.encode() if key is None else json.dumps(key).encode(),
+            json.dumps(value).encode(),
+            [(header, text.encode()) for header, text in claims.items()],
+        )
+
+    def key(self) -> bytes:
+        """Return the key."""
+        return self.own_key
+
+    def value(self) -> bytes:
+        """Return the value."""
+        return self.own_value
+
+    def offset(self) -> None:
+        """Return None: it has no position yet."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return that it has no time yet."""
+        return TIMESTAMP_NOT_AVAILABLE, 0
+
+
+def _with_member(document: object, pointer: str, text: str) -> object:
+    """Return a document with this text at a JSON pointer; an index becomes a member's name."""
+    if not pointer:
+        return text
+    first, _, rest = pointer[1:].partition("/")
+    name = first.replace("~1", "/").replace("~0", "~")
+    members = document if isinstance(document, dict) else {}
+    inner = _with_member(members.get(name), "/" + rest if rest else "", text)
+    return {**members, name: inner}
 
 
 class FoundCopy(NamedTuple):
@@ -138,9 +200,10 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     name = f"ringfence-try-{uuid.uuid4().hex}"
     with closing(clients.observer()) as consumer:
         consumer.assign(_ends(consumer, watched))
-        sent = _send_twice(clients, topic, name)
-        copies = tuple(_find_copies(consumer, name.encode()))
-    return TryResult(sent, copies, _drops(config, route, name))
+        message = TryMessage.of(route, name)
+        sent = _send_twice(clients, topic, message)
+        copies = tuple(_find_copies(consumer, message.key()))
+    return TryResult(sent, copies, _drops(config, route, message))
 
 
 def _ends(consumer: Consumer, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
@@ -154,29 +217,25 @@ def _ends(consumer: Consumer, topics: Mapping[str, TopicInfo]) -> list[TopicPart
     return partitions
 
 
-def _send_twice(clients: KafkaClients, topic: str, name: str) -> tuple[str, ...]:
+def _send_twice(clients: KafkaClients, topic: str, message: TryMessage) -> tuple[str, ...]:
     positions: list[str] = []
     failed: list[KafkaError] = []
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+    def delivered(error: KafkaError | None, written: Message) -> None:
         if error is not None:
             failed.append(error)
         else:
-            positions.append(_position(message))
+            positions.append(_position(written))
 
     producer = clients.audit_producer()
-    value = json.dumps({"ringfence": "try", "id": name}).encode()
+    value, key = message.value(), message.key()
+    headers: list[tuple[str, str | bytes | None]] = [*message.headers]
     for _ in range(2):
-        producer.produce(topic, value, name, headers=_claims(name), on_delivery=delivered)
+        producer.produce(topic, value, key, headers=headers, on_delivery=delivered)
     producer.flush(_REQUEST_S)
     if failed or len(positions) < 2:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - the binding's own name
     return tuple(positions)
-
-
-def _claims(name: str) -> list[tuple[str, str | bytes | None]]:
-    """Return headers for every strategy: an id, and the first number of a publisher and stream."""
-    return [(DUPLICATE_ID, name), (PUBLISHER, name), (NUMBER, "1"), (STREAM, "1"), (PREVIOUS, "0")]
 
 
 def _find_copies(consumer: Consumer, key: bytes) -> Iterable[FoundCopy]:
@@ -211,10 +270,9 @@ def _position(message: Message) -> str:
     return f"{message.topic()}-{message.partition()}@{message.offset()}"
 
 
-def _drops(config: Config, route: InputRoute, name: str) -> bool:
-    headers: Sequence[tuple[str, bytes | None]] = [(header, b"") for header, _ in _claims(name)]
+def _drops(config: Config, route: InputRoute, message: TryMessage) -> bool:
     try:
-        address = route.address.render(name.encode(), headers, "")
+        address = route.address.render(message, message.headers, "")
     except UnrenderableError:
         return False  # the record is rejected, and its dead letter has the reason
     return config.addresses.settings(address).on_duplicate == "drop"

@@ -80,9 +80,21 @@ _VALUES: Final = (
     *(None, b"", b"1", b"\xff\x00", b"orders-0@7", b"-1@-1", b"orders-9999999999@1", b"duplicate"),
     b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01",
 )
-_KEYS: Final = (b"k", b"l", b"a", b"b")
+_KEYS: Final = (b"k", b"l", b"a", b"b", b"1")
 _ODD_KEYS: Final = (None, b"", b"\xff", b"k" * 5_000)
 _COUNTS: Final = (*(HEADERS_MAX + more for more in range(-5, 2)), 70_000)
+
+
+_MEMBERS: Final = (b'"1"', b"1", b"2", b"3.0", b"true", b'""', b'"\\u20ac"')
+_ODD_MEMBERS: Final = (
+    *(b"null", b"{}", b"[]", b"NaN", b'"\\ud800"', b'"\xff"', b"9" * 5_000, b"[" * 50_000),
+    *(
+        b'"' + b"i" * (ID_BYTES_MAX + 1) + b'"',
+        b"",
+        b'{"a',
+        b'"A' + b"A" * ADDRESS_BYTES_MAX + b'"',
+    ),
+)
 
 
 def marked(number: int) -> bytes:
@@ -90,14 +102,26 @@ def marked(number: int) -> bytes:
     return b"#%d;" % number
 
 
+def document(chance: random.Random, number: int) -> bytes:
+    """A value with a mark that is JSON, or nearly."""
+    odd = _once_in(chance, 5)
+    identifier = chance.choice(_ODD_MEMBERS if odd else _MEMBERS)
+    address = chance.choice(_ODD_MEMBERS if _once_in(chance, 20) else _MEMBERS)
+    name = b"other" if _once_in(chance, 20) else b"id"
+    text = b'{"mark": "%b", "%b": %b, "to": {"addr/": [%b]}}'
+    return text % (marked(number), name, identifier, address)
+
+
 def number_of(value: bytes | None, timestamp_ms: int) -> int:
     """Which record it is."""
     if value:
-        return int(value[1 : value.index(b";")])
+        return int(value[value.index(b"#") + 1 : value.index(b";")])
     return timestamp_ms - START_MS
 
 
-def record_of(chance: random.Random, number: int, bytes_max: int) -> Record:
+def record_of(
+    chance: random.Random, number: int, bytes_max: int, *, is_json: bool = False
+) -> Record:
     """Any record that a topic takes of which `bytes_max` is the limit."""
     headers = [header for part in _PARTS for header in part(chance)]
     chance.shuffle(headers)
@@ -105,6 +129,8 @@ def record_of(chance: random.Random, number: int, bytes_max: int) -> Record:
         headers = [("h", b"")] * max(0, chance.choice(_COUNTS) - len(headers)) + headers
     key = chance.choice(_ODD_KEYS if _once_in(chance, 10) else _KEYS)
     value: bytes | None = marked(number)
+    if is_json and len(text := document(chance, number)) < bytes_max // 2:
+        value = text
     timestamp_ms = START_MS + number
     if _once_in(chance, 20):
         value = chance.choice((None, b""))

@@ -27,19 +27,21 @@ INPUT: Final = "orders"
 LETTERS: Final = ("orders.dlq", *(f"{target}.dlq" for target in TARGETS))
 OUTPUTS: Final = ("orders.unique", *TARGETS)
 FALLBACK: Final = f"{GROUP}.dead-letters"
+ADDRESSES: Final = ("{topic}", "{key}", f"{{header:{ADDRESS}}}", "x.{key}.{topic}")
+IDS: Final = ("", "", "{key}", f"{{header:{ADDRESS}}}-{{key}}", "{sha256:value}")
 _INPUT_BYTES: Final = (3_000, 300_000, 1_000_000)
 _TURNS_MAX: Final = 20_000
 
 
 def route_of(chance: random.Random) -> RouteSettings:
     """Any route from the one input."""
-    steered = chance.random() < 0.3
+    steered, is_json = chance.random() < 0.3, chance.random() < 0.3
     return RouteSettings(
         name="orders",
         inputs=(INPUT,),
         scope=chance.choice(("partition", "address")),
-        address=chance.choice(("{topic}", "{key}", f"{{header:{ADDRESS}}}", "x.{key}.{topic}")),
-        id=chance.choice(("", "", "{key}", f"{{header:{ADDRESS}}}-{{key}}", "{sha256:value}")),
+        address=chance.choice(("{json:/to/addr~1/0}", "a.{json:/id}") if is_json else ADDRESSES),
+        id=chance.choice(("{json:/id}", "{key-json:}{json:/id}") if is_json else IDS),
         output=f"{{header:{TO}}}" if steered else "orders.unique",
         dead_letter=f"{{header:{TO}}}.dlq" if chance.random() < 0.2 else "orders.dlq",
         allowed_outputs=(*TARGETS, *LETTERS[1:], "absent"),
@@ -112,7 +114,7 @@ class Scene:
         for number in range(first, first + count):
             if number == first + count // 2:
                 self._restart()
-            record = record_of(chance, number, self._bytes_max)
+            record = record_of(chance, number, self._bytes_max, is_json="json:" in self._route.id)
             source = PartitionId(INPUT, chance.randrange(self._partitions))
             cluster.write(*source, record)
             self.sent[source].append(record)

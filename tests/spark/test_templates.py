@@ -8,13 +8,19 @@ from pipeline.templates import filled, filled_text, input_topic
 from ringfence.spark.columns import RECORD
 from service.dedup.claim import identifier_of
 from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.record import UnrenderableError
+from service.dedup.field import UnrenderableError
 from service.dedup.route import Template
 
 pytestmark = pytest.mark.spark
 
 HEADERS: list[tuple[str, bytes | None]] = [("A", None), ("A", b"x"), ("A", b"y"), ("B", b"\xff")]
-RECORDS = [(b"key", b"value", HEADERS), (None, None, []), (b"\xff", b"", HEADERS)]
+RECORDS = [
+    (b"key", b"value", HEADERS),
+    (None, None, []),
+    (b"\xff", b"", HEADERS),
+    (b'{"n": 1}', b'{"a": {"b": "x", "c": [1.0, true]}, "a/b": 12345678901234567890}', HEADERS),
+    (b"[]", b'{"a": {"b": "\\ud800", "c": {}}}', []),
+]
 
 
 def letter(
@@ -25,14 +31,15 @@ def letter(
 
 def rendered(template: str, record: RedrivenRecord) -> str | None:
     try:
-        return Template.parse(template, "orders").render(record.key(), record.headers, "")
+        return Template.parse(template, "orders").render(record, record.headers, "")
     except UnrenderableError:
         return None
 
 
 def test_addresses_and_ids_are_those_of_the_service(spark: SparkSession) -> None:
     addresses = ["{topic}", "all", "{key}", "a.{topic}.{header:A}", "{header:B}", "{header:none}"]
-    ids = ["{key}", "{header:B}-{key}", "v{sha256:value}"]
+    addresses += ["{json:/a/b}", "{key-json:/n}.{json:/a~1b}", "{json:/a/c/1}"]
+    ids = ["{key}", "{header:B}-{key}", "v{sha256:value}", "{json:/a/c/0}"]
     records = spark.createDataFrame(
         [("orders", 0, n, None, *r) for n, r in enumerate(RECORDS)], RECORD
     )

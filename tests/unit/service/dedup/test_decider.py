@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -285,6 +286,66 @@ def test_ids_may_come_from_any_part_of_the_record() -> None:
         Reason.EXPIRED,
         Reason.INVALID_CLAIM,
     ]
+
+
+ORDER = b'{"id": %b, "tenant": "t-%b"}'
+
+
+def json_route(**keys: Any) -> RouteSettings:
+    return replace(ROUTE, id="{json:/id}", address="{json:/tenant}", **keys)
+
+
+def orders(*members: tuple[bytes, bytes]) -> list[Message]:
+    return [record(offset, value=ORDER % each) for offset, each in enumerate(members)]
+
+
+def test_ids_and_addresses_come_from_the_json_of_the_value_which_stays_as_it_is() -> None:
+    world = World(json_route())
+    plan = world.decide(*orders((b"1", b"a"), (b"1", b"b"), (b'"1"', b"a"), (b"2", b"a")))
+    assert reasons(plan.outputs) == [None, None, Reason.DUPLICATE, None]
+    assert [output[1] for output in plan.outputs][:2] == [
+        ORDER % (b"1", b"a"),
+        ORDER % (b"1", b"b"),
+    ]
+    assert plan.tally.accepted == {("orders", "t-a"): 2, ("orders", "t-b"): 1}
+
+
+@rows(
+    ("missing_id", "envelope"),
+    {
+        "pass": ("pass", (None, None)),
+        "dead letter": (
+            "dead_letter",
+            (
+                Reason.MISSING_ID,
+                "the value has nothing at {json:/id}, and the route requires an id",
+            ),
+        ),
+    },
+)
+def test_a_value_without_the_member_goes_where_missing_id_says(
+    missing_id: str, envelope: tuple[str | None, str | None]
+) -> None:
+    plan = World(json_route(missing_id=missing_id)).decide(*orders((b"null", b"a")))
+    (output,) = plan.outputs
+    found = told(output[-1])
+    assert (found.get(DeadLetter.REASON), found.get(DeadLetter.CAUSE)) == envelope
+
+
+def test_a_value_without_an_address_is_a_dead_letter_that_says_what_the_value_lacks() -> None:
+    plan = World(json_route()).decide(record(0, value=b"no JSON"))
+    (output,) = plan.outputs
+    envelope = told(output[-1])
+    assert envelope[DeadLetter.REASON] == Reason.NO_ADDRESS
+    assert envelope[DeadLetter.CAUSE] == "no address: the value is not JSON from character 0 on"
+
+
+def test_an_output_may_be_named_by_the_value_if_it_is_an_allowed_one() -> None:
+    keys = {"output": "{json:/tenant}", "allowed_outputs": ("t-a", "t-b")}
+    world = World(json_route(**keys), cluster=cluster_of(t__=1, **{"t-a": 1, "orders_dlq": 1}))
+    plan = world.decide(*orders((b"1", b"a"), (b"2", b"c")))
+    assert topics(plan) == ["t-a", FALLBACK]
+    assert reasons(plan.outputs) == [None, Reason.NO_OUTPUT]
 
 
 @pytest.mark.parametrize("off", [{"id_cache_size": 0}, {"strategy": "off"}])

@@ -10,6 +10,7 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
 from service.dedup import checks as checks_module
 from service.dedup.claim import plain_ids, read_claim, read_membership
 from service.dedup.dead_letter import DeadLetterEnvelope
+from service.dedup.record import Record
 from service.dedup.route import InputPartition
 from state.keys import UnknownFormatError
 from state.model import Claim, Origin, PartitionId, Rejection
@@ -241,9 +242,9 @@ def test_one_that_cannot_be_carried_is_dead_lettered_and_the_others_are_carried(
 ) -> None:
     genuine = InputPartition.address
 
-    def address(input_partition: InputPartition, key: bytes | None, headers: Headers) -> str:
+    def address(input_partition: InputPartition, record: Record, headers: Headers) -> str:
         raise_for(headers)
-        return genuine(input_partition, key, headers)
+        return genuine(input_partition, record, headers)
 
     monkeypatch.setattr(InputPartition, "address", address)
     hops = Hops()

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from service.config.load import RouteSettings
-from service.dedup.record import UnrenderableError
+from service.dedup.field import UnrenderableError
 from service.dedup.route import InputRoute, Template, is_legal_topic, resolve
+from tests.support.deciding import record
 from tests.support.helpers import rows
 
 HEADERS = [("A", None), ("A", b"first"), ("A", b"second"), ("bad", b"\xff")]
@@ -22,22 +23,25 @@ HEADERS = [("A", None), ("A", b"first"), ("A", b"second"), ("bad", b"\xff")]
         ("{header:A}", "first"),
         ("x-{key}-{header:A}-{address}-{topic}", "x-k-first-addr-orders"),
         ("{unknown} {", "{unknown} {"),
+        ("{json:}-{address}", "v-addr"),
     ],
 )
 def test_a_template_is_filled(text: str, rendered: str) -> None:
-    assert Template.parse(text, "orders").render(b"k", HEADERS, "addr") == rendered
+    assert (
+        Template.parse(text, "orders").render(record(0, value=b'"v"'), HEADERS, "addr") == rendered
+    )
 
 
 @pytest.mark.parametrize("text", ["{header:B}", "{header:bad}", "{header:a}"])
 def test_a_field_without_text_is_named(text: str) -> None:
     with pytest.raises(UnrenderableError, match=re.escape(text)):
-        Template.parse(text, "orders").render(b"k", HEADERS, "addr")
+        Template.parse(text, "orders").render(record(0), HEADERS, "addr")
 
 
 @pytest.mark.parametrize("key", [None, b"\xff"])
 def test_a_key_without_text_is_named(key: bytes | None) -> None:
     with pytest.raises(UnrenderableError, match=re.escape("{key}")):
-        Template.parse("{key}", "orders").render(key, [], "")
+        Template.parse("{key}", "orders").render(record(0, key=key), [], "")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,10 @@ def test_what_no_record_changes_is_constant(text: str, constant: str | None) -> 
 
 
 def test_a_field_in_a_value_is_only_text() -> None:
-    assert Template.parse("{key}", "orders").render(b"{address}", [], "addr") == "{address}"
+    assert (
+        Template.parse("{key}", "orders").render(record(0, key=b"{address}"), [], "addr")
+        == "{address}"
+    )
 
 
 def test_a_constant_address_makes_its_targets_constant() -> None:

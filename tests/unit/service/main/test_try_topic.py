@@ -1,8 +1,14 @@
 """What a trial concludes from the copies that it finds."""
 
+import json
+
 import pytest
 
-from service.main.try_topic import FoundCopy, TryResult
+from service.config.load import RouteSettings
+from service.dedup.field import Key
+from service.dedup.route import InputRoute
+from service.main.try_topic import FoundCopy, TryMessage, TryResult
+from tests.support.helpers import rows
 
 ACCEPTED = FoundCopy("orders.unique-0@4", None, "", None, marked=False)
 LETTER = FoundCopy("orders.dlq-0@0", "duplicate", "", "orders-1@17", marked=False)
@@ -42,3 +48,35 @@ def test_a_copy_says_what_it_is_and_where() -> None:
     assert LETTER.line() == "duplicate  orders.dlq-0@0, a copy of orders-1@17"
     assert MARKED.line() == "duplicate  orders.unique-0@5, a copy of orders-1@17"
     assert REJECTED.line() == "rejected   orders.dlq-0@0: no-address, the key is null"
+
+
+@rows(
+    ("keys", "key", "value", "headers"),
+    {
+        "nothing": ({}, b"n", {"ringfence": "try", "id": "n"}, {}),
+        "headers": (
+            {"id": "{header:A}", "address": "{header:B}"},
+            b"n",
+            None,
+            {"A": b"n", "B": b"n"},
+        ),
+        "members": (
+            {"id": "{json:/order/id}-{json:/order/lines/0}", "address": "{json:/a~1b}"},
+            b"n",
+            {"ringfence": "try", "id": "n", "order": {"id": "n", "lines": {"0": "n"}}, "a/b": "n"},
+            {},
+        ),
+        "the whole value": ({"id": "{json:}"}, b"n", "n", {}),
+        "a member of the key": ({"id": "{key-json:/id}"}, b'{"id": "n"}', None, {}),
+    },
+)
+def test_the_message_has_every_field_that_the_route_reads(
+    keys: dict[str, str], key: bytes, value: object, headers: dict[str, bytes]
+) -> None:
+    route = InputRoute.bind(RouteSettings(name="orders", inputs=("orders",), **keys), "orders")  # type: ignore[arg-type]
+    message = TryMessage.of(route, "n")
+    assert message.key() == key
+    if value is not None:
+        assert json.loads(message.value()) == value
+    assert headers.items() <= dict(message.headers).items()
+    assert all(field.of(message, message.headers) == b"n" for field in route.fields() - {Key()})
