@@ -34,6 +34,7 @@ class Stage(NamedTuple):
     batch_wait_ms: int = 20
     id_cache_size: int = 20_000
     on_duplicate: str = "dead_letter"
+    id: str = ""
     address: str = "bench"
     scope: str = "partition"
     workers: int = 1
@@ -144,6 +145,7 @@ port = {stage.api_port}
 [[routes]]
 inputs = ["{stage.input}"]
 scope = "{stage.scope}"
+id = "{stage.id}"
 address = "{stage.address}"
 output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"

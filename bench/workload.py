@@ -37,6 +37,8 @@ class Workload(NamedTuple):
     seed: int = 1
     seen_first: int = 0
     """Number of addresses that have one record each, before all other records."""
+    id_in_value: bool = False
+    """Whether the JSON of the value has the id too, as its first member."""
 
     @property
     def has_addresses(self) -> bool:
@@ -73,7 +75,10 @@ def messages(workload: Workload) -> Iterator[Message]:
             if is_first:
                 address = b"seen.%d" % number
             known.append((identifier, address))
-        yield Message(partition, identifier, payloads[number % _PAYLOADS], address)
+        value = payloads[number % _PAYLOADS]
+        if workload.id_in_value:
+            value = b'{"id":"%b",%b' % (identifier, value[1:])
+        yield Message(partition, identifier, value, address)
 
 
 def write(workload: Workload, client: Client, topic: str) -> None:
@@ -110,9 +115,11 @@ def _send(producer: Producer, workload: Workload, topic: str) -> None:
 
 
 def _payload(chance: random.Random, size: int) -> bytes:
-    """Return text that compresses about as well as real records do."""
+    """Return JSON of this size that compresses about as well as real records do."""
     words = [f'"field{chance.randrange(40)}":"{chance.getrandbits(40):x}"' for _ in range(size)]
-    return ("{" + ",".join(words))[: size - 1].encode() + b"}"
+    text = "{" + ",".join(words)
+    whole = text[: text.rindex(",", 0, size - 10)]
+    return f'{whole},"f":"'.ljust(size - 2, "0").encode() + b'"}'
 
 
 def _uuid(chance: random.Random) -> bytes:

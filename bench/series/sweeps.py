@@ -92,6 +92,21 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         },
         arms=(RINGFENCE,),
     ),
+    "id": Sweep(
+        "Where the id comes from, the same messages of JSON: Ringfence",
+        "id",
+        {
+            name: Step(PLAIN._replace(value_bytes=size, id_in_value=True), {"id": template})
+            for size in (200, 1024)
+            for name, template in {
+                f"header, {size} B": "",
+                f"key, {size} B": "{key}",
+                f"sha256:value, {size} B": "{sha256:value}",
+                f"json:/id, {size} B": "{json:/id}",
+            }.items()
+        },
+        arms=(RINGFENCE,),
+    ),
 }
 
 
