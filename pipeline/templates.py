@@ -11,7 +11,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType
 
 from ringfence.spark.columns import first
-from service.dedup.field import FIELD, Digest, Header, Key, Member, field_of
+from service.dedup.field import FIELD, DigestField, HeaderField, JsonField, KeyField, field_of
 
 
 def filled(template: str, topic: Column) -> Column:
@@ -49,19 +49,19 @@ def _bytes(text: str) -> Column:
 def _field(name: str) -> Column:
     field = field_of(name)
     match field:
-        case Key():
+        case KeyField():
             return sf.col("key")
-        case Digest():
+        case DigestField():
             return sf.sha2(sf.col("value"), 256).cast("binary")
-        case Header():
+        case HeaderField():
             return first(sf.col("headers"), field.header)
-        case Member():
+        case JsonField():
             return _member(field)
         case _:
             raise AssertionError(name)
 
 
-def _member(field: Member) -> Column:
+def _member(field: JsonField) -> Column:
     """Return a member of JSON as the service reads it; Spark's functions read it differently."""
 
     def members(documents: pd.Series) -> pd.Series:

@@ -25,7 +25,7 @@ from pipeline.backfill.decider import SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
 from ringfence.headers import GROUP
 from ringfence.spark.columns import PLACE, first, headers_of, place
-from service.dedup.field import Field, Header
+from service.dedup.field import Field, HeaderField
 from service.dedup.route import InputRoute
 from state.model import PartitionId
 
@@ -111,7 +111,7 @@ def _by_fields(inputs: BackfillInputs) -> Column:
     """Return the partition of an address that is rendered from each record."""
     routes = inputs.by_topic.values()
     fields = {piece for each in routes for piece in each.address.pieces if isinstance(piece, Field)}
-    names = sorted(field.header for field in fields if isinstance(field, Header))
+    names = sorted(field.header for field in fields if isinstance(field, HeaderField))
     indexes = [inputs.header_names.index(name) for name in names]
     value = (
         sf.col("value") if any(field.in_value for field in fields) else sf.lit(None).cast("binary")

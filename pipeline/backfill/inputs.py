@@ -24,7 +24,7 @@ from ringfence.headers import (
 from service.config.addresses import AddressBook
 from service.config.load import Config, RouteSettings
 from service.dedup.checks import DecisionContext
-from service.dedup.field import Field, Header
+from service.dedup.field import Field, HeaderField
 from service.dedup.output import OutputResolver
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, InputRoute, resolve, unrouted
@@ -101,7 +101,7 @@ class BackfillInputs:
     @property
     def header_names(self) -> tuple[str, ...]:
         """The headers that some check reads."""
-        fields = [each.header for each in self.fields if isinstance(each, Header)]
+        fields = [each.header for each in self.fields if isinstance(each, HeaderField)]
         return tuple(dict.fromkeys((*_CLAIMS, *sorted(fields))))
 
     @cached_property

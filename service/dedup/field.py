@@ -61,7 +61,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Key(Field):
+class KeyField(Field):
     """The key of a record."""
 
     @property
@@ -75,7 +75,7 @@ class Key(Field):
 
 
 @dataclass(frozen=True, slots=True)
-class Header(Field):
+class HeaderField(Field):
     """A header by its name."""
 
     header: str
@@ -94,7 +94,7 @@ class Header(Field):
 
 
 @dataclass(frozen=True, slots=True)
-class Digest(Field):
+class DigestField(Field):
     """The SHA-256 of the value, in hexadecimal."""
 
     @property
@@ -114,7 +114,7 @@ class Digest(Field):
 
 
 @dataclass(frozen=True, slots=True)
-class Member(Field):
+class JsonField(Field):
     """A member of the JSON in the value or the key, by its JSON pointer (RFC 6901)."""
 
     pointer: str
@@ -172,11 +172,11 @@ _KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "an array"}
 def field_of(name: str) -> Field:
     """Return the field of this name, which `FIELD` has matched."""
     if name == "key":
-        return Key()
+        return KeyField()
     if name == "sha256:value":
-        return Digest()
+        return DigestField()
     kind, _, rest = name.partition(":")
-    return Header(rest) if kind == "header" else Member(rest, in_key=kind == "key-json")
+    return HeaderField(rest) if kind == "header" else JsonField(rest, in_key=kind == "key-json")
 
 
 def _parsed(document: bytes, where: str) -> object:

@@ -33,7 +33,7 @@ from ringfence.headers import (
 from ringfence.headers import DeadLetter as Letter
 from service.clock import SystemClock
 from service.config.load import Config
-from service.dedup.field import Header, Member, UnrenderableError
+from service.dedup.field import HeaderField, JsonField, UnrenderableError
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.kafka.admin import TopicInfo
@@ -61,11 +61,11 @@ class TryMessage(NamedTuple):
         fields = route.fields()
         claims = {DUPLICATE_ID: name, PUBLISHER: name, NUMBER: "1", STREAM: "1", PREVIOUS: "0"}
         for field in fields:
-            if isinstance(field, Header):
+            if isinstance(field, HeaderField):
                 claims.setdefault(field.header, name)
         value: object = {"ringfence": "try", "id": name}
         key: object = None
-        for field in sorted({each for each in fields if isinstance(each, Member)}, key=str):
+        for field in sorted({each for each in fields if isinstance(each, JsonField)}, key=str):
             if field.in_key:
                 key = _with_member(key, field.pointer, name)
             else:

@@ -39,7 +39,8 @@ OTHERS: Final = {"docker", "kubectl", "helm", "pip", "kafka-transactions.sh", "c
 """Programs that are not ours; the chart's own tests render what `helm` is given."""
 CLIENTS: Final = {"java", "go", "js"}
 """Languages of producers that the wire contract shows; they need their own clients to run."""
-BASE: Final = '[kafka]\n"bootstrap.servers" = "b:1"\n[[routes]]\ninputs = ["orders"]\n'
+KAFKA: Final = '[kafka]\n"bootstrap.servers" = "b:1"\n'
+ROUTE: Final = '[[routes]]\ninputs = ["orders"]\n'
 ETAG: Final = '"…"'
 
 
@@ -101,7 +102,7 @@ def test_a_command_of_a_page_can_be_parsed(
     words = shlex.split(line.partition(" > ")[0].partition(" | ")[0])[1:]
     if words[0] == "pipeline":
         command, words = typer.main.get_command(jobs), words[1:]
-        Path("ringfence.toml").write_text(BASE)
+        Path("ringfence.toml").write_text(KAFKA + ROUTE)
         Path("history").mkdir()
     parsed(command, words)
 
@@ -170,7 +171,7 @@ def test_a_file_of_a_page_is_a_configuration(block: Block, tmp_path: Path) -> No
         assert load_bridge(file, {})[1] == []
         return
     if "[kafka]" not in block.text:
-        file.write_text(BASE + block.text)
+        file.write_text(KAFKA + ("" if "[[routes]]" in block.text else ROUTE) + block.text)
     (tmp_path / "tokens").write_text(f"{entry_of('ada', 'viewer', new_token()).line}\n")
     made = trustme.CA().issue_cert("ringfence.example")
     made.private_key_pem.write_to_path(str(tmp_path / "tls.key"))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from service.config.load import RouteSettings
-from service.dedup.field import Key
+from service.dedup.field import KeyField
 from service.dedup.route import InputRoute
 from service.main.try_topic import FoundCopy, TryMessage, TryResult
 from tests.support.helpers import rows
@@ -79,4 +79,6 @@ def test_the_message_has_every_field_that_the_route_reads(
     if value is not None:
         assert json.loads(message.value()) == value
     assert headers.items() <= dict(message.headers).items()
-    assert all(field.of(message, message.headers) == b"n" for field in route.fields() - {Key()})
+    assert all(
+        field.of(message, message.headers) == b"n" for field in route.fields() - {KeyField()}
+    )
