@@ -61,6 +61,7 @@ from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.support.waiting import LIMIT_S
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STARTED_MS = round(STARTED_AT.timestamp() * 1000)
 INFO = ServiceInfo(
     version="0.1.0",
     python="3.11.9",
@@ -140,7 +141,7 @@ def remembering(held: dict[tuple[str, bytes], IdLocation]) -> Callable[[Query], 
             )
             if query.address == STRANGE:
                 return AddressAnswer(query.address, SETTINGS, (), 0, 0, complete=True)
-            return AddressAnswer(query.address, SETTINGS, (ring,), 7, 2, 1_000, complete=True)
+            return AddressAnswer(query.address, SETTINGS, (ring,), 7, 2, STARTED_MS, complete=True)
         if isinstance(query, DirectoryQuery | AddressesQuery):
             return _of_addresses(query, held)
         if isinstance(query, IdQuery):
@@ -171,7 +172,7 @@ def _of_addresses(
             AddressRow(name, "ring", (_ring(counts[name]),), 7, counts[name])
             for name in sorted(set(query.addresses) & counts.keys())
         ]
-        return AddressesAnswer(tuple(rows), 1_000, complete=True)
+        return AddressesAnswer(tuple(rows), STARTED_MS, complete=True)
     names, ids = tuple(counts), tuple(counts.values())
     fill, nothing = tuple(count / 20_000 for count in ids), (None,) * len(ids)
     return DirectoryAnswer(names, ids, fill, nothing, names, ids, ids, complete=True)
@@ -214,9 +215,8 @@ def _of_settings(query: EvictionQuery) -> Answer:
     changes = keys.get("strategy", "ring") != "ring"
     kept = 0 if changes else min(3, int(str(keys.get("id_cache_size", 3))))
     strategy = str(keys.get("strategy", "ring"))
-    told = CacheEviction(
-        "orders", "orders", 3, "ring", strategy, changes, 3, 3 - kept, 1_000, 1_000 * (3 - kept)
-    )
+    times_ms = (1_700_000_000_000, 1_700_000_000_000 + 2 - kept) if kept < 3 else (None, None)
+    told = CacheEviction("orders", "orders", 3, "ring", strategy, changes, 3, 3 - kept, *times_ms)
     return EvictionAnswer((told,), 1, int(changes), 3 - kept, complete=True)
 
 
@@ -266,9 +266,8 @@ class FakeFleet:
 
     async def instance_statuses(self, timeout_s: float) -> tuple[InstanceStatus, ...]:
         assert timeout_s > 0
-        started_ms = 1_767_323_045_000
         own, other, gone = (
-            Registration(name, f"http://127.0.0.1:808{name}", started_ms, "0.1.0")
+            Registration(name, f"http://127.0.0.1:808{name}", STARTED_MS, "0.1.0")
             for name in ("0", "1", "2")
         )
         theirs = RUNNING._replace(instance="1", partitions=(OTHER_PARTITION,), complete=False)
