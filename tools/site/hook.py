@@ -29,7 +29,9 @@ _LOG: Final = logging.getLogger("mkdocs.hooks.site")
 _COMMON_MARK: Final = MarkdownIt("commonmark").enable("table")
 _HISTORY: Final = ("CHANGELOG.md", "docs/adr/")
 """Pages that search lists after the others."""
-_DIAGRAM: Final = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
+_DIAGRAM: Final = re.compile(
+    r'<pre class="mermaid"><code>\s*\w+ ?(?P<direction>\w*).*?</pre>', re.DOTALL
+)
 _COMPARED: Final = re.compile(r"h[1-6]|ul|ol|li|table|tr|th|td|pre|blockquote|strong|em|img")
 
 
@@ -80,7 +82,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     if _DIAGRAM.search(html) is None:
         return html
     script = f'<script src="{get_relative_url(MERMAID, page.url)}"></script>'
-    return _DIAGRAM.sub(r'<div class="diagram">\g<0></div>', html) + script
+    return _DIAGRAM.sub(_in_a_box, html) + script
+
+
+def _in_a_box(diagram: re.Match[str]) -> str:
+    """Put a diagram into a box that scrolls; one from left to right is a wide one."""
+    wide = " diagram--wide" if diagram["direction"] == "LR" else ""
+    return f'<div class="diagram{wide}">{diagram[0]}</div>'
 
 
 class _Elements(HTMLParser):
