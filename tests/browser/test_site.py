@@ -10,7 +10,7 @@ from tests.support.site import built
 from tools.pictures.browser import Look, complaints, dress, hosts_asked
 
 pytestmark = BROWSER
-WIDE = ("cli", "configuration", "console", "metrics", "operations", "pipeline")
+WIDE = ("cli", "configuration", "console", "metrics", "operations", "pipeline", "rest")
 """Pages with wide tables, code or pictures."""
 PAGES = ("index.html", "ARCHITECTURE.html", *(f"docs/{name}.html" for name in WIDE))
 PHONE = Look(390, 844, is_dark=True)
