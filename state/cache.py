@@ -22,11 +22,11 @@ WHOLE_IDS_MAX: Final = 100_000
 """A state with more ids has the indexed form, however much memory there is."""
 SMALL_IDS_MAX: Final = 1_000
 """A state with at most this many ids gains nothing by the indexed form."""
-_RECENT_MAX: Final = 128
-_FULL: Final = 0.75
+FULL: Final = 0.75
+"""A transaction that uses more of the memory, as a factor, reads no further slice."""
 _CROWDED: Final = 1.125
-"""How much of the memory one transaction may use, as factors: above the first it reads no further
-slice, above the second it fails."""
+"""A transaction that uses more of the memory, as a factor, fails."""
+_RECENT_MAX: Final = 128
 
 
 class BatchTooLargeError(Exception):
@@ -61,7 +61,7 @@ class Cache:
     @property
     def is_full(self) -> bool:
         """Whether the current transaction uses so much memory that it should end."""
-        return self.used_bytes > _FULL * self.memory_bytes_max
+        return self.used_bytes > FULL * self.memory_bytes_max
 
     def begin(
         self, *, is_bounded: bool = False, is_late: Callable[[], bool] = lambda: False

@@ -13,14 +13,13 @@ from service.queries.addresses import AddressAnswer
 from service.queries.errors import NotPossible
 from service.queries.sizing import AcceptRates, RequiredSize, RingUsage
 
-_YEAR_MS: Final = 366 * 86_400_000
 _WILD: Final = frozenset("*#()")
 
 
 def _duration_ms(given: object) -> int:
     text = str(given) if isinstance(given, int | float | str) and given is not True else ""
     found = duration_ms(text) if len(text) <= 64 else None
-    if found is None or not 0 < found <= _YEAR_MS:
+    if found is None or not 0 < found <= sizing.RETRY_WINDOW_MS_MAX:
         raise ValueError(
             "a duration is a number of seconds, or text such as PT30M or 30m, of at most a year"
         )
@@ -39,7 +38,7 @@ class Need(Given):
     messages_per_second: float | None = Field(
         default=None,
         gt=0,
-        le=1e9,
+        le=sizing.RATE_MAX,
         allow_inf_nan=False,
         description="Accepted messages per second, on the whole address; by default measured.",
     )
@@ -94,6 +93,14 @@ class SizingPlan(Document):
     changelog_bytes: int = Field(
         description="Size of the changelog per broker replica at the recommended size, in bytes."
     )
+    restore_ms: int = Field(
+        description="Time in which one worker restores the recommended size from the changelog "
+        "when its disk is lost, in ms."
+    )
+    load_ms: int = Field(
+        description="Time by which loading the recommended size delays the first records after a "
+        "start, in ms."
+    )
     measured_id_bytes: int = Field(description="Length of an id that the sizes in bytes assume.")
     request: Request | None = Field(
         description="The request that sets the size; null if the current size is sufficient."
@@ -138,6 +145,8 @@ class SizingPlan(Document):
             memory_bytes=size.memory_bytes,
             disk_bytes=size.stored_bytes,
             changelog_bytes=size.stored_bytes,
+            restore_ms=size.restore_ms,
+            load_ms=size.load_ms,
             measured_id_bytes=sizing.ID_BYTES,
             request=None if is_enough else _request(answer, keys, size, window_ms),
             complete=answer.complete,

@@ -209,6 +209,8 @@ def _plan(found: Mapping[str, Any]) -> Page:
         ("memory", size(found["memory_bytes"])),
         ("disk", size(found["disk_bytes"])),
         ("changelog", size(found["changelog_bytes"])),
+        ("restore", span(found["restore_ms"])),
+        ("first load", span(found["load_ms"])),
     ]
     head = f"{found['address']}: {found['setting']} = {found['present']:,} {verdict}"
     return [Title(head), Facts([(name, cell._replace(right=False)) for name, cell in rows])]

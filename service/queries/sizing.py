@@ -10,8 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from state.cache import WHOLE_IDS_MAX
+from state.cache import FULL, WHOLE_IDS_MAX
 
+RATE_MAX: Final = 1e9
+"""The highest rate of accepted records per second that is planned for."""
+RETRY_WINDOW_MS_MAX: Final = 366 * 86_400_000
+"""The longest delay of a duplicate that is planned for: a year."""
 SAFETY: Final = 1.5
 """The margin of a size: rates are means, and retries come together with bursts."""
 SIZE_MAX: Final = 1_000_000_000
@@ -26,6 +30,13 @@ WINDOW_BYTES: Final = 450
 """Memory per id of a window. state/strategies/window.py."""
 STORED_BYTES: Final = 44
 """Bytes per id on disk, and in the changelog; measured: 41 to 44. docs/performance.md, ADR 4."""
+RESTORED_PER_SECOND: Final = 2_000_000
+"""Ids that a worker restores per second when its disk is lost. docs/performance.md."""
+RING_LOAD_US: Final = 0.7
+"""Microseconds per id until a ring is in memory, which its first record waits for. ADR 4."""
+WINDOW_LOAD_US: Final = 2.0
+"""The same for a window; measured: 1.8 to 2.5."""
+_MIB: Final = 1024 * 1024
 
 
 class RingUsage(NamedTuple):
@@ -57,7 +68,7 @@ class AcceptRates(NamedTuple):
 
 
 class RequiredSize(NamedTuple):
-    """The size that each deciding partition needs, and the memory and disk that all need."""
+    """The size that each deciding partition needs, and what all of them cost when they are full."""
 
     ids_needed: int
     """On the busiest partition, without a margin."""
@@ -66,6 +77,15 @@ class RequiredSize(NamedTuple):
     memory_bytes: int
     stored_bytes: int
     """On disk; the changelog takes as much, and more between two compactions."""
+    restore_ms: int
+    """How long one worker restores all of them after its disk is lost."""
+    load_ms: int
+    """How long loading all of them into memory delays their first records after a start."""
+
+    @property
+    def cache_memory_mb(self) -> int:
+        """The MiB of id cache at which transactions that use all of them are not cut short."""
+        return math.ceil(self.memory_bytes / FULL / _MIB)
 
 
 def observed(rings: Sequence[RingUsage]) -> AcceptRates | None:
@@ -92,10 +112,15 @@ def sized(
     size = round_up(math.ceil(needed * SAFETY))
     if size > SIZE_MAX:
         return None
-    in_memory = WHOLE_BYTES if size <= WHOLE_IDS_MAX else COMPACT_BYTES
+    ring_bytes = WHOLE_BYTES if size <= WHOLE_IDS_MAX else COMPACT_BYTES
     ids = size * max(1, partitions)
     return RequiredSize(
-        needed, size, ids * (WINDOW_BYTES if is_window else in_memory), ids * STORED_BYTES
+        ids_needed=needed,
+        size=size,
+        memory_bytes=ids * (WINDOW_BYTES if is_window else ring_bytes),
+        stored_bytes=ids * STORED_BYTES,
+        restore_ms=math.ceil(1000 * ids / RESTORED_PER_SECOND),
+        load_ms=math.ceil(ids * (WINDOW_LOAD_US if is_window else RING_LOAD_US) / 1000),
     )
 
 

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from service.queries.sizing import (
     COMPACT_BYTES,
+    RESTORED_PER_SECOND,
+    RING_LOAD_US,
     SAFETY,
     SIZE_MAX,
     STORED_BYTES,
     WHOLE_BYTES,
+    WINDOW_LOAD_US,
     AcceptRates,
     RingUsage,
     asked,
@@ -20,6 +23,7 @@ from service.queries.sizing import (
     round_up,
     sized,
 )
+from state.cache import FULL
 from tests.support.helpers import some
 
 RATES = st.floats(0.01, 1e5)
@@ -66,7 +70,22 @@ def test_the_size_reaches_back_over_the_window(
     assert reach >= window_ms
     in_memory = WHOLE_BYTES if size.size <= 100_000 else COMPACT_BYTES
     assert size.memory_bytes == size.size * max(1, partitions) * in_memory
-    assert size.stored_bytes == size.size * max(1, partitions) * STORED_BYTES
+    ids = size.size * max(1, partitions)
+    assert size.stored_bytes == ids * STORED_BYTES
+    assert size.restore_ms == pytest.approx(1000 * ids / RESTORED_PER_SECOND, abs=1)
+    assert size.load_ms == pytest.approx(ids * RING_LOAD_US / 1000, abs=1)
+
+
+def test_a_window_takes_more_memory_than_a_ring_and_longer_to_load() -> None:
+    rates = AcceptRates(1_000, 1_000)
+    window = some(sized(rates, 3_600_000, 1, is_window=True))
+    ring = some(sized(rates, 3_600_000, 1, is_window=False))
+    assert window.load_ms * RING_LOAD_US == pytest.approx(ring.load_ms * WINDOW_LOAD_US)
+    assert (window.restore_ms, window.stored_bytes) == (ring.restore_ms, ring.stored_bytes)
+    assert window.cache_memory_mb * FULL >= window.memory_bytes / 1024**2 > 0
+    assert (
+        ring.cache_memory_mb == 83
+    )  # 5.4 million ids of 12 bytes are 61.8 MiB, which is 0.75 of it
 
 
 @given(st.integers(1, 50), st.integers(1, 40))
