@@ -224,6 +224,71 @@ def check(config_file: ConfigFile) -> None:
     raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
 
 
+@app.command(
+    epilog=example(
+        "plan --rate 1000 --window 30m",
+        "plan --rate 5000 --window 2h --scope partition --partitions 12 --address orders",
+        "plan --rate 50 --window 7d --strategy window --json | jq -r .toml",
+    )
+)
+def plan(
+    *,
+    rate: Annotated[
+        float, typer.Option("--rate", metavar="N", help="Accepted messages per second.")
+    ],
+    window: Annotated[
+        str,
+        typer.Option(
+            "--window",
+            "--retry-window",
+            metavar="DURATION",
+            help="Longest delay of a duplicate: 30s, 90m, 2h, 7d.",
+        ),
+    ],
+    strategy: Annotated[
+        str, typer.Option("--strategy", metavar="NAME", help="ring or window.")
+    ] = "ring",
+    scope: Annotated[
+        str, typer.Option("--scope", metavar="NAME", help="address or partition, as in the route.")
+    ] = "address",
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            metavar="COUNT",
+            min=1,
+            help="With --scope partition: partitions of the input.",
+        ),
+    ] = None,
+    busiest: Annotated[
+        float | None,
+        typer.Option(
+            "--busiest",
+            metavar="N",
+            help="With --scope partition: messages per second on the busiest; default: as on all.",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str,
+        typer.Option(
+            "--address", metavar="PATTERN", help="Address to write settings for; # is any."
+        ),
+    ] = "#",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
+) -> None:
+    """Compute the size of an address and what it costs, without a running service.
+
+    An address has to remember the ids of as long a time as a duplicate may be late, and half as
+    many more.
+    """
+    from service.cli.screen import CommandOutput
+    from service.main.plan import PlanRequest
+    from service.main.plan import plan as run
+
+    request = PlanRequest(rate, window, strategy, scope, partitions, busiest, pattern)
+    run(request, CommandOutput(as_json=as_json))
+
+
 @app.command("try", epilog=example("try orders --config ringfence.toml"))
 def try_out(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An input of a route.")],
