@@ -29,11 +29,14 @@ class Latency(NamedTuple):
     records: int
 
 
-def latency(venue: Venue, arm: Arm, rate: int, duration_s: float) -> Latency:
+def latency(
+    venue: Venue, arm: Arm, rate: int, duration_s: float, scope: str = "partition"
+) -> Latency:
     """Measure one arm at `rate` records per second; its first seconds do not count."""
     source = f"steady-{uuid.uuid4().hex[:8]}"
     venue.create(source, PARTITIONS)
-    with venue.stage(arm, source, PARTITIONS) as stage, running(arm, stage) as one:
+    staged = venue.stage(arm, source, PARTITIONS, scope=scope)
+    with staged as stage, running(arm, stage) as one:
         reader = _Reader(venue, stage.output)
         reader.start()
         _send(venue, source, rate, _WARM_UP_S + duration_s, one.check)

@@ -1,4 +1,7 @@
-"""Latency series: from produce to a downstream reader, at a low and at a high rate."""
+"""Latency series: from produce to a downstream reader, at a low and at a high rate.
+
+Scope `address` takes two transactions, one for each hop.
+"""
 
 from typing import Final
 
@@ -9,18 +12,24 @@ from bench.results import Spread
 from bench.session import Session
 
 RATES: Final = (1_000, 20_000)
+ARMS: Final = {
+    "floor": (FLOOR, "partition"),
+    "Ringfence": (RINGFENCE, "partition"),
+    "Ringfence, scope address": (RINGFENCE, "address"),
+}
 _DURATION_S: Final = 12.0
 _COLUMNS: Final = ("p50, ms", "p99, ms", "p99.9, ms")
 
 
 def latencies(session: Session) -> Finding:
-    """Measure both arms in turn at each rate."""
+    """Measure all arms in turn at each rate."""
     rows = []
+    duration_s = max(2.0, _DURATION_S * session.scale)
     for rate in RATES:
-        found: dict[str, list[Latency]] = {"floor": [], "Ringfence": []}
+        found: dict[str, list[Latency]] = {title: [] for title in ARMS}
         for _ in range(session.rounds):
-            for title, arm in (("floor", FLOOR), ("Ringfence", RINGFENCE)):
-                one = latency(session.venue, arm, rate, max(2.0, _DURATION_S * session.scale))
+            for title, (arm, scope) in ARMS.items():
+                one = latency(session.venue, arm, rate, duration_s, scope)
                 found[title].append(one)
                 session.say(f"{rate:,}/s, {title}: p50 {one.p50:.1f} ms, p99 {one.p99:.1f} ms")
         rows += [_row(f"{rate:,}/s, {title}", rounds) for title, rounds in found.items()]
