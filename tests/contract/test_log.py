@@ -451,6 +451,16 @@ def test_a_static_member_that_returns_replaces_and_fences_itself(log: Log) -> No
     producer.commit_transaction(10)
 
 
+def test_to_consume_no_message_runs_no_callback(log: Log) -> None:
+    consumer, granted = log.consumer("none"), list[Place]()
+    consumer.subscribe([log.topic()], on_assign=lambda _, places: granted.extend(places))
+    for _ in range(20):
+        log.wait(0.1)
+        assert consumer.consume(0, 0.1) == []
+    assert granted == []
+    until(lambda: granted, [consumer])
+
+
 def test_a_static_member_that_unsubscribes_leaves_at_once(log: Log) -> None:
     topic = log.topic()
     first, granted = joined(log, "leaving", topic, "one"), list[Place]()

@@ -61,6 +61,7 @@ class FakeConsumer:
         """Revoked, and not stopped yet: how many more times the position is returned."""
         self._stopped: set[PartitionId] = set()
         self._assigned_in_callback = False
+        self._is_leaving = False
         self._closed = False
 
     # Membership.
@@ -88,9 +89,9 @@ class FakeConsumer:
             self._log.tick()  # a client that was removed is notified first, in `consume`
 
     def unsubscribe(self) -> None:
-        """Leave the group, a static member too."""
+        """Have the next `consume` give back the partitions and leave, a static member too."""
         self._open()
-        self._leave(keeps_place=False)
+        self._is_leaving = True
 
     def memberid(self) -> str | None:
         """Return the member id, None outside a group."""
@@ -231,9 +232,15 @@ class FakeConsumer:
     # Reading.
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
-        """Serve the callbacks, then return messages and errors; waits all of `timeout` for n."""
+        """Serve the callbacks, then return messages and errors; waits all of `timeout` for n.
+
+        As the client, it serves nothing where no message is asked for.
+        """
         self._open()
+        assert timeout >= 0, "it may block for ever"
         self._log.step("consume")
+        if not num_messages:
+            return []
         answers, self._answers = self._answers, []
         for answer in answers:
             if self._on_commit is not None:
@@ -342,6 +349,9 @@ class FakeConsumer:
         self._log.tick()
 
     def _serve_group(self) -> list[Message]:
+        if self._is_leaving:
+            self._is_leaving = False
+            self._leave(keeps_place=False)
         member = self._member
         if member is None:
             return []

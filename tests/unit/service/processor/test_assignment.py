@@ -125,6 +125,7 @@ def test_a_partition_is_not_read_while_it_is_restored() -> None:
         ours.assignment.step()
         assert phases(ours.assignment) == [PartitionPhase.RESTORING]
         assert (ours.assignment.settled, ours.offsets()) == (False, [])
+        assert not some(ours.assignment.replay(ours.assignment.partitions[ORDERS])).done
     ours.assignment.step()
     assert (ours.assignment.settled, ours.offsets()) == (True, [0])
     assert content(ours) == RUNS
@@ -616,6 +617,26 @@ def test_a_grant_of_a_topic_that_is_not_read_counts_once_it_is_until_it_is_taken
     assert list(assignment.partitions) == [ORDERS]
 
 
+def test_a_topic_that_is_no_input_any_more_is_not_read(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path)
+    ours = member(remembering(stores=stores))
+    ours.take_over()
+    ours.assignment.subscribe({"other": ours.assignment._input_topics["orders"]})
+    assert (ours.fetched, ours.assignment.running) == ([], {})
+    stores.open(ORDERS).close()
+
+
+def test_a_topic_whose_new_route_is_paused_is_not_read() -> None:
+    ours = member(Living())
+    ours.take_over()
+    ours.assignment.fetching.pause(frozenset({"paused"}), ours.assignment.running.values())
+    input_topic = ours.assignment._input_topics["orders"]
+    route = some(input_topic.route)
+    paused = route._replace(settings=replace(route.settings, name="paused"))
+    ours.assignment.subscribe({"orders": input_topic._replace(route=paused)})
+    assert (ours.fetched, list(ours.assignment.running)) == ([], [ORDERS])
+
+
 def test_subscribing_to_the_same_inputs_joins_no_second_time() -> None:
     ours = member(Living())
     ours.assignment.subscribe(ours.assignment._input_topics)
@@ -638,6 +659,19 @@ def test_closing_leaves_the_group_and_closes_every_store(
     assert ours.assignment.partitions == {}
     with pytest.raises(RuntimeError, match="closed"):
         ours.hear()
+
+
+@pytest.mark.parametrize(("is_replaced", "waited_ms"), [(False, 50), (True, 2_000)])
+def test_who_leaves_waits_until_its_partitions_are_given_back_but_two_seconds_at_most(
+    *, is_replaced: bool, waited_ms: int
+) -> None:
+    ours = member(Living())
+    ours.take_over()
+    if is_replaced:
+        member(ours.living)
+    members, began_ms = ours.living.cluster.group(GROUP).members, ours.living.cluster.now_ms
+    ours.assignment.close(leaves=True)
+    assert (len(members), ours.living.cluster.now_ms - began_ms) == (is_replaced, waited_ms)
 
 
 def test_what_a_member_lost_is_let_go_with_its_membership_and_counted() -> None:
@@ -686,3 +720,83 @@ def test_a_store_that_another_process_has_is_waited_for_and_not_wiped() -> None:
     ours.take_over()
     assert ours.assignment.step() is None
     assert living.faults.passed["store.wipe"] == 0
+
+
+# What it tells of its progress.
+
+
+def test_it_has_caught_up_once_each_partition_is_read_to_its_end_or_paused() -> None:
+    ours = member(remembering(OneByOne()))
+    ours.living.send("a", "b")
+    assignment, found = ours.assignment, list[bool]()
+
+    def ask() -> None:
+        found.append(assignment.has_caught_up())
+
+    ask()  # it has not joined
+    ours.hear()
+    assignment.step()
+    ask()  # it is restored
+    ours.take_over()
+    ask()
+    while ours.offsets() != [1]:
+        pass
+    ask()  # it is read, though not committed
+    ours.living.send("c")
+    ask()
+    del ours.living.cluster.logs["orders"]
+    ask()  # the client knows no end
+    assignment.fetching.pause(frozenset({"orders"}), assignment.running.values())
+    ask()
+    assert found == [False, False, False, True, False, False, True]
+
+
+def test_the_end_of_a_partition_is_that_of_its_log_with_open_transactions() -> None:
+    ours = member(Living())
+    ours.take_over()
+    partition = ours.assignment.running[ORDERS]
+    assert ours.assignment.end_of(partition) == 0
+    producer = FakeProducer(ours.living.cluster, "another")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    producer.flush()
+    assert ours.assignment.end_of(partition) == 1
+    del ours.living.cluster.logs["orders"]
+    assert ours.assignment.end_of(partition) is None
+
+
+def test_where_the_client_does_not_tell_its_position_a_partition_is_read_to_what_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = member(remembering(offset=2))
+    ours.living.send("a", "b", "c")
+    ours.take_over()
+    ours.hear()
+    assert ours.assignment.reached() == {ORDERS: 3}
+
+    def position(_partitions: list[TopicPartition]) -> list[TopicPartition]:
+        raise gone()
+
+    monkeypatch.setattr(ours.assignment.consumer, "position", position)
+    assert ours.assignment.reached() == {ORDERS: 2}
+
+
+def test_a_consumer_that_finds_no_broker_says_so_and_looks_every_five_seconds() -> None:
+    ours, told = member(Living()), list[str | None]()
+    ours.take_over()
+    ours.living.faults.at["metadata"] = iter([gone()])
+    for _ in range(12):
+        ours.living.clock.sleep(1.5)
+        told.append(ours.assignment.step())
+    astray = "the broker, which our consumer cannot find"
+    assert told == [None] * 3 + [astray] * 4 + [None] * 5
+    assert ours.living.faults.passed["metadata"] == 3
+
+
+def test_who_has_not_joined_yet_does_not_miss_partitions() -> None:
+    ours = member(Living())
+    for _ in range(4):
+        ours.living.clock.sleep(5)
+        assert ours.assignment.step() is None
+    assert ours.living.faults.passed["assigned"] == 0

@@ -2,6 +2,8 @@
 
 import pytest
 
+from service.processor.assignment import HangingTransactions, describe_held
+from state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
 from tests.support.helpers import some
@@ -74,6 +76,30 @@ def test_an_input_at_which_nothing_happens_is_not_held_back() -> None:
         living.cluster.wait(11)
         loop.turn()
     assert loop.assignment.held == {}
+
+
+def test_a_log_is_checked_after_twenty_seconds_without_progress_and_then_every_five() -> None:
+    living, checked = Living(), list[int]()
+    living.send("a")
+    hanging = HangingTransactions(living.clients().cluster, living.clock, lambda _: 0)
+    for _ in range(40):
+        living.clock.sleep(1)
+        hanging.poll(lambda: {ORDERS: 0})
+        checked.append(living.faults.passed["ends"])
+    assert [checked.index(count) + 1 for count in (1, 2, 3)] == [5 + 20, 30, 35]
+
+
+@pytest.mark.parametrize(
+    ("held", "named"),
+    [
+        ({ORDERS: 5}, "orders-0 to be readable from offset 5 on"),
+        ({PartitionId("z", 0): 1, ORDERS: 5}, "orders-0 and 1 more to be readable from offset 5"),
+    ],
+)
+def test_the_first_log_that_is_held_back_is_named_and_the_others_are_counted(
+    held: dict[PartitionId, int], named: str
+) -> None:
+    assert some(describe_held(held)).startswith(named)
 
 
 def test_a_cluster_that_does_not_answer_is_asked_later_and_nothing_is_disturbed() -> None:
