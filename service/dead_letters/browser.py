@@ -197,7 +197,7 @@ class DeadLetterBrowser:
         ]
         ends, starts = clients.cluster.ends(sources), clients.cluster.starts(sources)
         if wanted.from_ms is not None:
-            starts = _from_time(consumer, wanted.from_ms, starts, ends)
+            starts = _from_time(consumer, wanted.from_ms, ends)
         return {each: (starts[each], ends[each]) for each in sources}
 
     @contextmanager
@@ -310,21 +310,15 @@ def _source(view: DeadLetterView) -> PartitionId:
 
 
 def _from_time(
-    consumer: Consumer,
-    from_ms: int,
-    starts: Mapping[PartitionId, int],
-    ends: Mapping[PartitionId, int],
+    consumer: Consumer, from_ms: int, ends: Mapping[PartitionId, int]
 ) -> dict[PartitionId, int]:
     """Return the first offsets at or after a time; the end if all records are older."""
-    times = [TopicPartition(*each, from_ms) for each in starts]
+    times = [TopicPartition(*each, from_ms) for each in ends]
     if not times:
         return {}
     offsets = consumer.offsets_for_times(times, timeout=_REQUEST_S)
     found = {PartitionId(each.topic, each.partition): each.offset for each in offsets}
-    return {
-        each: max(start, found[each]) if found.get(each, -1) >= 0 else ends[each]
-        for each, start in starts.items()
-    }
+    return {each: found[each] if found[each] >= 0 else end for each, end in ends.items()}
 
 
 def _cursor(order: str, positions: Mapping[PartitionId, int]) -> object:

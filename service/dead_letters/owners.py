@@ -1,7 +1,7 @@
 """Owners: the dead-letter topics of a group, and the partition that decides each dead letter."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
 from ringfence.headers import Reason
@@ -18,13 +18,12 @@ _ANYTHING: Final = ".+"
 
 
 def dead_letter_topics(
-    routes: Iterable[RouteSettings], names: Collection[str], group_id: str
+    routes: Sequence[RouteSettings], names: Collection[str], group_id: str
 ) -> tuple[str, ...]:
     """Return the group's dead-letter topics among existing topics, sorted.
 
     A template that depends on the record stands for those allowed outputs that it can produce.
     """
-    routes = tuple(routes)
     found = {fallback(group_id)}
     inputs = list(resolve(routes, names, group_id).values())
     inputs += [  # inputs that may be deleted while their dead letters still exist

@@ -60,7 +60,7 @@ class OffsetScan:
     def __iter__(self) -> Iterator[Message]:
         left = self._left()
         assign_anew(self._consumer, [TopicPartition(*each, self.positions[each]) for each in left])
-        while left and self.scanned < self._records_max and not self._is_late():
+        while left and not self._is_late():
             for message in self._consumer.consume(_AT_ONCE, _WAIT_S):
                 error = message.error()
                 if error is not None:

@@ -451,6 +451,25 @@ def test_a_static_member_that_returns_replaces_and_fences_itself(log: Log) -> No
     producer.commit_transaction(10)
 
 
+def test_the_first_offset_at_or_after_a_time_is_told_and_minus_one_behind_all(log: Log) -> None:
+    topic, producer, reader = log.topic(), ready(log, "times"), log.consumer("times")
+    began_ms = int(time.time() * 1000)
+    producer.begin_transaction()
+    for after_ms in (0, 2_000, 1_000, 3_000):
+        producer.produce(topic, b"v", partition=0, timestamp=began_ms + after_ms)
+    producer.commit_transaction(10)
+    assert len(read(reader, topic, 0, 4)) == 4  # it may take a moment until they can be read
+
+    def first(after_ms: int) -> int:
+        (found,) = reader.offsets_for_times([Place(topic, 0, began_ms + after_ms)], timeout=10)
+        return found.offset
+
+    assert [first(after_ms) for after_ms in (-1, 1, 2_001, 3_001)] == [0, 1, 3, -1]
+    with pytest.raises(KafkaException) as caught:
+        reader.offsets_for_times([], timeout=10)
+    assert caught.value.args[0].code() == KafkaError._INVALID_ARG
+
+
 def test_to_consume_no_message_runs_no_callback(log: Log) -> None:
     consumer, granted = log.consumer("none"), list[Place]()
     consumer.subscribe([log.topic()], on_assign=lambda _, places: granted.extend(places))

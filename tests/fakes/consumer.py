@@ -191,6 +191,22 @@ class FakeConsumer:
             return (-1001, -1001)
         return (log.start, log.end if cached else log.last_stable)
 
+    def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float = -1
+    ) -> list[TopicPartition]:
+        """Return the first offset at or after the time that stands for each; -1 where none is."""
+        self._open()
+        assert timeout >= 0, "it may block for ever"
+        if not partitions:
+            raise plain(KafkaError._INVALID_ARG, "Failed to get offsets: Local: Invalid argument")
+        return [TopicPartition(p.topic, p.partition, self._first_since(p)) for p in partitions]
+
+    def _first_since(self, place: TopicPartition) -> int:
+        log = self._log.log(place.topic, place.partition)
+        found = [] if log is None else log.records()
+        later = (each for each in found if each.record and each.record.timestamp_ms >= place.offset)
+        return next((each.offset for each in later), OFFSET_END)
+
     def list_topics(self, topic: str, timeout: float = -1) -> None:
         """Ask any broker; nobody looks at what it tells."""
         del topic, timeout

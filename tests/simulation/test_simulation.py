@@ -55,4 +55,4 @@ def test_nothing_depends_on_a_transactional_id_that_stays(monkeypatch: pytest.Mo
 def test_a_service_that_is_broken_is_found(name: str) -> None:
     """Those of the table that the first seeds find; `make sim-mutants` hunts them all."""
     (mutant,) = (each for each in MUTANTS if each.name == name)
-    assert "seed" in (found(mutant, 200) or "")
+    assert "seed" in (found(mutant, 400) or "")

@@ -1,18 +1,20 @@
 """Dead letters as they are browsed where they stand."""
 
 from contextlib import ExitStack
+from typing import NoReturn
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from service.dead_letters import browser as module
 from service.dead_letters.browser import DeadLetterBrowser
-from service.dead_letters.reader import DeadLetterReader, OffsetScan
+from service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
 from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, DeadLetterView
+from service.kafka.topics import fallback
 from service.queries.errors import Busy, NotPossible, Unavailable
 from state.model import PartitionId
 from tests.fakes.partition import Record
-from tests.support.living import Living, Telling, gone
+from tests.support.living import GROUP, Living, Telling, gone
 
 DLQ = "orders.dlq"
 ALL = DeadLetterFilter()
@@ -49,10 +51,11 @@ def paged(
 
 
 @pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize(("partitions", "limit"), [(3, 7), (2, 120), (1, 1)])
 def test_each_page_is_in_the_order_of_times_and_all_pages_together_tell_each_letter_once(
-    *, newest: bool
+    partitions: int, limit: int, *, newest: bool
 ) -> None:
-    pages = paged(filled(200, 3), ALL, 7, newest=newest)
+    pages = paged(filled(200, partitions), ALL, limit, newest=newest)
     assert all(page == sorted(page, reverse=newest) for page in pages)
     found = [number for page in pages for number in page]
     assert sorted(found, reverse=True) == list(range(199, -1, -1))
@@ -79,6 +82,86 @@ def test_of_few_that_are_meant_the_newest_are_found_by_longer_and_longer_steps()
     assert page.scanned == 200 + 400  # 2 * limit is more than the least step
     page = box.page(DeadLetterFilter(to_ms=5_000), None, 9, newest=True)
     assert (len(page.letters), page.scanned, page.place) == (5, 1_000, None)
+    page = box.page(DeadLetterFilter(to_ms=938_000), None, 62, newest=True)
+    assert (len(page.letters), page.scanned) == (62, 124)
+
+
+class Slow(Telling):
+    """A broker whose answers take their time, after some that do not."""
+
+    def __init__(self, topic: str, at_once: int, ms: int) -> None:
+        super().__init__(topic)
+        self.at_once, self._ms = at_once, ms
+
+    def answers_after_ms(self, topic: str) -> int:
+        del topic
+        self.at_once -= 1
+        return 0 if self.at_once >= 0 else self._ms
+
+
+def test_a_page_ends_after_four_seconds_of_reading() -> None:
+    living = filled(1_000, 1)
+    living.cluster.chance = Slow(DLQ, at_once=0, ms=3_000)
+    page = box_of(living).page(DeadLetterFilter(reasons=("none",)), None, 5, newest=True)
+    assert (page.letters, page.scanned, page.place is None) == ((), 64 + 128, False)
+
+
+def test_what_was_not_read_in_time_comes_on_the_next_page() -> None:
+    living, wanted = filled(1_000, 1), DeadLetterFilter(reasons=("expired",))
+    living.cluster.chance = slow = Slow(DLQ, at_once=1, ms=60_000)
+    box = box_of(living)
+    page = box.page(wanted, None, 30, newest=True)
+    assert [int(view.value or b"") for view in page.letters] == list(range(999, 935, -3))
+    slow.at_once = 1_000
+    page = box.page(wanted, page.place, 30, newest=True)
+    assert [int(view.value or b"") for view in page.letters] == list(range(933, 843, -3))
+
+
+def test_letters_from_a_time_on_are_counted_and_shown() -> None:
+    living = filled(20)
+    for number in (0, 1):
+        living.cluster.logs[DLQ].partitions[number].delete_before(1)
+    box = box_of(living)
+    left = {view.time_ms for view in box.page(ALL, None, 50, newest=False).letters}
+    for from_ms in (0, 9_000, 20_000):
+        wanted = DeadLetterFilter(from_ms=from_ms)
+        times_ms = {time_ms for time_ms in left if time_ms >= from_ms}
+        counts = box.count(wanted, None)
+        assert (counts.matched, counts.scanned, counts.place) == (len(times_ms),) * 2 + (None,)
+        page = box.page(wanted, None, 50, newest=True)
+        assert {view.time_ms for view in page.letters} == times_ms
+
+
+def test_of_named_topics_no_other_is_read() -> None:
+    living, other = filled(3, 1), fallback(GROUP)
+    living.cluster.create_topic(other)
+    living.write(b"v", topic=other)
+    box = box_of(living)
+    scanned = [box.count(DeadLetterFilter(topics=names), None).scanned for names in ((), (DLQ,))]
+    assert scanned == [4, 3]
+
+
+def test_where_no_topic_exists_yet_there_are_no_letters() -> None:
+    living = Living()
+    del living.cluster.logs[DLQ]
+    box = box_of(living)
+    for wanted in (ALL, DeadLetterFilter(from_ms=1)):
+        page = box.page(wanted, None, 5, newest=True)
+        assert (page.letters, page.scanned, page.place) == ((), 0, None)
+
+
+def test_an_offset_without_a_record_has_no_letter() -> None:
+    living = Living()
+    producer = living.clients("other").producer(1_000_000, lambda _error: None)
+    producer.init_transactions(1)
+    producer.begin_transaction()
+    producer.produce(DLQ, b"aborted", partition=0)
+    producer.flush(1)
+    producer.abort_transaction(1)
+    living.write(b"v", topic=DLQ)
+    box = box_of(living)
+    found = [box.one(DeadLetterPosition(DLQ, 0, offset)) for offset in (0, 1, 2)]
+    assert [view and view.value for view in found] == [None, None, b"v"]
 
 
 @pytest.mark.parametrize("newest", [False, True])
@@ -165,6 +248,19 @@ def test_four_read_at_a_time_and_a_broker_that_is_away_takes_no_seat() -> None:
             box.count(ALL, None)
     assert (refusal.value.retry_after_s, busy.value.retry_after_s) == (2, 2)
     assert box.count(ALL, None).scanned == 0
+    assert living.faults.passed["close"] == 5 + 4 + 1, "each request closes its consumer"
+
+
+class Unreadable(Message):
+    """A message whose headers the binding cannot decode."""
+
+    def headers(self) -> NoReturn:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
+def test_a_record_with_unreadable_headers_is_shown_without_any() -> None:
+    view = to_view(Unreadable(topic=DLQ, partition=0, offset=0, value=b"v", timestamp=(1, 5)))
+    assert (view.value, view.time_ms, view.reason, view.headers) == (b"v", 5, None, ())
 
 
 def test_no_error_has_a_reader_leave_out_a_letter() -> None:
@@ -182,6 +278,13 @@ def test_no_error_has_a_reader_leave_out_a_letter() -> None:
     assert read(1, 1) == ([1], 2)
     living.cluster.logs[DLQ].partitions[0].delete_before(7)
     assert (read(2), read(7), read(9)) == (([], 7), ([7, 8], 9), ([], 9))
+    assert (read(7, 1), read(7, 1)) == (([7], 8), ([7], 8)), "what is read again is not passed over"
+    errors.append(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(KafkaException):
+        read(8)
+    reader.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        read(8)
     for code in (KafkaError._TRANSPORT, KafkaError._AUTO_OFFSET_RESET, 29):
         errors.append(KafkaError(code))
         consumer = living.clients("api").restorer()

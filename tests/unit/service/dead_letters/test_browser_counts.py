@@ -21,6 +21,13 @@ def test_letters_are_counted_in_the_hour_of_their_decision() -> None:
     assert counts.by_hour_ms == {0: 1, HOUR_MS: 2}
 
 
+def test_letters_are_counted_by_their_reasons_and_topics() -> None:
+    elsewhere = LETTER._replace(reason="expired", place=DeadLetterPosition("other", 0, 1))
+    counts = tally_of(LETTER, LETTER, elsewhere).counts(3, None)
+    assert counts.by_reason == {"duplicate": 2, "expired": 1}
+    assert counts.by_topic == {"dlq": 2, "other": 1}
+
+
 def test_a_foreign_record_is_no_letter_and_an_address_may_be_unknown() -> None:
     counts = tally_of(FOREIGN, LETTER, LETTER._replace(address=None)).counts(3, None)
     assert (counts.matched, counts.foreign) == (2, 1)

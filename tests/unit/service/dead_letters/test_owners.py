@@ -75,6 +75,10 @@ def test_the_topics_are_those_that_the_routes_write_and_that_exist(
     assert list(dead_letter_topics([route], names, "g")) == found
 
 
+def test_a_letter_of_an_input_that_is_gone_has_no_owner() -> None:
+    assert DeadLetterOwners(config(ORDERS), {}).owner(letter()) == "no-input"
+
+
 def test_the_letters_of_an_input_that_is_gone_are_found() -> None:
     assert dead_letter_topics([ORDERS], ["orders.dlq"], "g") == ("orders.dlq",)
 
