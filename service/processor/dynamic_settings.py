@@ -254,7 +254,7 @@ class ActiveSettings:
         service, cluster = self.config.service, clients.cluster
         self.inputs = self._first_inputs(clients, clock)
         self._clock = clock
-        self._are_targets_stale = False
+        self._are_targets_stale: bool
         self.targets = OutputTopics(cluster, are_made=service.create_topics)
         self._refresh_targets()
         self.rules = DecisionContext(

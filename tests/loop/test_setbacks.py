@@ -1,5 +1,6 @@
 """What the broker refuses, lacks or has lost: waited for, left to a policy, or the end."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, repeat
@@ -10,11 +11,13 @@ from confluent_kafka import KafkaError, Message
 from service.dedup.output import TargetMissingError
 from service.dedup.plan import Output
 from service.errors import ExitCode
+from service.kafka.admin import TopicInfo
 from service.kafka.errors import fault_of
 from service.processor.transaction import OutcomeUnknownError
 from state.model import Edit, PartitionId
 from state.segment import key
 from state.store import StoreCorruptError
+from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import Chance
 from tests.support.helpers import ending, some
 from tests.support.living import (
@@ -66,6 +69,47 @@ def test_a_topic_that_was_absent_and_is_there_now_is_written() -> None:
     turns(loop)
     assert living.values("later")
     assert living.reasons("g.dead-letters").count("no-output") <= 4
+
+
+def test_a_topic_that_nobody_has_named_since_it_was_absent_is_found() -> None:
+    living = Living(STEERED)
+    loop = living.running()
+    living.cluster.create_topic("later")
+    living.cluster.wait(4)
+    loop.turn()
+    steer(living, b"later")
+    turns(loop)
+    assert (living.values("later"), living.reasons("g.dead-letters")) == (["0"], [])
+
+
+def test_records_that_go_on_naming_an_absent_topic_hold_up_nothing() -> None:
+    living = Living(STEERED)
+    loop = living.running()
+    for _ in range(10):
+        steer(living, b"later")
+        living.cluster.wait(1)
+        loop.turn()
+        assert waiting_for(living) is None
+    turns(loop)
+    assert living.reasons("g.dead-letters") == ["no-output"] * 10
+
+
+def test_a_topic_that_we_have_just_created_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine, is_described = FakeAdmin.topics, False
+
+    def topics(admin: FakeAdmin, names: Iterable[str]) -> dict[str, TopicInfo]:
+        found = genuine(admin, names)
+        return {name: found[name] for name in found if is_described or name != "later"}
+
+    monkeypatch.setattr(FakeAdmin, "topics", topics)
+    living = Living(STEERED, create_topics=True)
+    loop = living.running()
+    steer(living, b"later")
+    turns(loop, 3)
+    assert "later" in some(waiting_for(living))
+    is_described = True
+    turns(loop)
+    assert (living.values("later"), living.committed()) == (["0"], 1)
 
 
 def test_a_change_that_misses_a_topic_makes_the_loop_look_it_up_again() -> None:

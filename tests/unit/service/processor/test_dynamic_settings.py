@@ -205,7 +205,7 @@ def test_where_nothing_is_new_nothing_is_asked_and_nothing_committed(scope: Scop
     before = living.faults.passed.copy()
     turns(loop, 5)
     asked, commits = living.faults.passed - before, "send_offsets_to_transaction"
-    assert (asked["names"], asked["ends"], asked[commits]) == (0, 0, 0)
+    assert [asked[step] for step in ("names", "topics", "ends", commits)] == [0] * 4
     loop.close()
     turns(living.running(), 5)
     assert living.faults.passed[commits] == before[commits] > 0
@@ -448,11 +448,13 @@ def test_what_the_topics_contradict_is_refused_in_the_next_life_too() -> None:
     living.cluster.create_topic(by_address(GROUP), 5)
     loop = living.running()
     put(living, sized(7))
-    put(living, SettingsOverlay(routes={"more": {**MORE, "scope": "address"}}))
-    for _ in range(2):
+    addressed = {"more": {**MORE, "scope": "address"}}
+    put(living, SettingsOverlay(paused=("orders",), routes=addressed))
+    for value in ("first", "second"):
         living.clock.sleep(1)
         turns(loop, 2)
         assert "by_address_partitions" in (living.board.read().config_fault or "")
+        assert accepted(living, loop, value) == [value], "what is refused pauses no route"
         loop.close()
         loop = living.running()
     assert loop.config.addresses.settings("orders").id_cache_size == 7

@@ -362,6 +362,16 @@ def test_a_life_does_not_begin_while_the_broker_does_not_answer() -> None:
     living.running()
 
 
+def test_the_first_pause_of_a_life_is_short_whatever_failed_in_the_one_before() -> None:
+    living = Living()
+    for _ in range(4):
+        living.retry_policy.back_off("the broker")
+    living.loop()
+    before_ms = living.cluster.now_ms
+    living.retry_policy.back_off("the broker")
+    assert living.cluster.now_ms - before_ms == 100
+
+
 def test_whether_everything_is_owned_counts_every_partition_of_every_input() -> None:
     living = Living(partitions=2)
     loop = living.loop()

@@ -190,6 +190,14 @@ def test_reading_starts_at(
         start_offset(PARTITION, facts, settings, remembered=remembered)
 
 
+@pytest.mark.parametrize("policy", ["latest", "fail"])
+def test_what_was_passed_on_and_never_read_is_read_from_its_beginning(policy: str) -> None:
+    passed_on = World(hop=Hop.ADDRESSES).partition
+    facts = FACTS._replace(committed_offset=None, metadata=None)
+    settings = ServiceSettings(on_missing_offset=policy)  # type: ignore[arg-type]  # a Literal
+    assert start_offset(passed_on, facts, settings, remembered=False) == (10, False)
+
+
 @pytest.mark.parametrize("offset", [9, 101])
 def test_what_was_passed_on_and_is_gone_is_never_skipped(offset: int) -> None:
     passed_on = World(hop=Hop.ADDRESSES).partition

@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 from service.dedup.plan import Output
 from service.kafka.client_log import ProducerLog
 from service.kafka.clients import LIBRDKAFKA
+from service.kafka.errors import fault_of
 from service.processor.transaction import (
     EXPIRED,
     SLOW,
@@ -436,6 +437,21 @@ def test_a_transaction_that_the_broker_ended_for_its_age_is_an_abort_and_no_riva
     assert bench.outcome() == NOTHING
     bench.commit(plan())
     assert bench.outcome() == ALL
+
+
+@pytest.mark.row(30)
+def test_a_commit_that_is_refused_for_its_age_has_an_unknown_outcome_with_both_causes() -> None:
+    bench = Bench()
+
+    def slow() -> Iterator[Exception]:
+        bench.cluster.wait(TIMEOUT_MS / 1000 * 2)
+        yield fenced()
+
+    bench.faults.at["commit_transaction"] = slow()
+    with pytest.raises(OutcomeUnknownError) as caught:
+        bench.commit(plan())
+    told = f"{EXPIRED.cause}; {fault_of(fenced().args[0]).cause}"
+    assert caught.value.fault == EXPIRED._replace(cause=told)
 
 
 @pytest.mark.row(30)
