@@ -51,7 +51,7 @@ def first_deciding(config: Config, names: Collection[str]) -> PartitionId | None
 
 def owns(status: ServiceStatus, partition: PartitionId | None) -> bool:
     """Whether an instance reads a partition."""
-    return partition is not None and any(
+    return any(
         (each.topic, each.partition) == partition and each.phase == "running"
         for each in status.partitions
     )
@@ -113,7 +113,7 @@ class RedriveCoordinator:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._was_running: dict[str, bool] = {}
         """Whether the job of a runner was running when the runner started."""
-        self._first: PartitionId | None = None
+        self._first: PartitionId | None
         self._checked_s = float("-inf")
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ringfence-redrives", daemon=True)
@@ -211,13 +211,15 @@ class RedriveCoordinator:
         """Run one job as far as possible now; after a failure it restarts from its saved state."""
         name = runner.job.id
         _log.info("redrive_begins", redrive=name, state=runner.job.state)
-        reader: DeadLetterReader | None = None
         try:
             owners = await run_in_daemon_thread(
                 lambda: DeadLetterOwners.now(self._config(), self._clients().cluster)
             )
             reader = await run_in_daemon_thread(lambda: DeadLetterReader(self._clients()))
-            await runner.run(owners.owner, reader)
+            try:
+                await runner.run(owners.owner, reader)
+            finally:
+                await run_in_daemon_thread(reader.close)
             _log.info("redrive_rests", redrive=name, state=runner.job.state)
         except JobDeletedError:
             _log.info("redrive_gone", redrive=name)
@@ -231,9 +233,6 @@ class RedriveCoordinator:
             await asyncio.sleep(_PAUSE_S)
             with suppress(KafkaException, JobDeletedError):  # then the job is tried again
                 await runner.fail(f"An internal error: {error!r}; the log has more.")
-        finally:
-            if reader is not None:
-                await run_in_daemon_thread(reader.close)
 
     async def _write(
         self, name: str, change: Callable[[RedriveJob | None], RedriveJob]

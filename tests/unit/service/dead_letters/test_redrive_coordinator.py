@@ -1,7 +1,7 @@
 """Redrives from the order to the end: real orders, coordinator and loop, all on one thread."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import TypeVar, cast
@@ -79,6 +79,8 @@ class Site(QueryService):
             *made, DeadLetterBrowser(*made, clock), self.coordinator, clock
         )
         self.events = asyncio.new_event_loop()
+        self.work: asyncio.Task[None] | None = None
+        self.logged: Sequence[Mapping[str, object]] = ()
 
     async def _answered(self, query: Query, timeout_s: float) -> Answer:
         assert isinstance(query, DecideDeadLetters | CheckpointsQuery | DeleteCheckpoints)
@@ -94,6 +96,10 @@ class Site(QueryService):
                 self._follower.poll()
                 self.redrives = dict(self._follower.settings.redrives.by_id)
             self.events.run_until_complete(rounds(1))
+
+    def end(self) -> None:
+        self.coordinator._stopping = True
+        self.events.run_until_complete(some(self.work))
 
     def over(self, name: str) -> str:
         self.works()
@@ -120,11 +126,10 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         monkeypatch.setattr(module, name, 0)
     monkeypatch.setattr(errand_module, "_PAUSES_S", (0,))
     site = Site()
-    work = site.events.create_task(site.coordinator.work())
-    with capture_logs():
+    site.work = site.events.create_task(site.coordinator.work())
+    with capture_logs() as site.logged:
         yield site
-        site.coordinator._stopping = True
-        site.events.run_until_complete(work)
+        site.end()
     site.events.close()
 
 
@@ -219,11 +224,20 @@ def test_four_run_at_once_and_one_that_is_cancelled_or_taken_away_goes_no_furthe
 def test_only_whose_turn_it_is_carries_out_redrives(site: Site) -> None:
     mine = site.status
     site.works()
-    site.status = mine._replace(partitions=())
+    site.status = mine._replace(
+        partitions=tuple(each._replace(phase="restoring") for each in mine.partitions)
+    )
     name = site.order()
     site.works()
     assert site.asked == []
-    site.status = mine
+    site.status, site.is_away = mine, True
+    site.works()
+    site.status = mine._replace(partitions=())
+    site.works()
+    asked = len(site.asked)
+    site.works()
+    assert len(site.asked) == asked > 0
+    site.status, site.is_away = mine, False
     site.over(name)
     site.living.cluster.create_topic("abc")
     more = RouteSettings(name="more", inputs=("abc",), scope="partition")
@@ -254,7 +268,9 @@ def test_a_failure_is_reported_and_the_redrive_goes_on_or_ends(site: Site) -> No
     assert failed == "An internal error: RuntimeError('a bug'); the log has more."
     third = site.order()
     faults["init_transactions"] = iter([gone()] * 3)  # where its end is written
+    failed_before = [each["event"] for each in site.logged].count("redrive_failed")
     assert site.over(third) == "done"
+    assert [each["event"] for each in site.logged].count("redrive_failed") == failed_before == 1
     faults["init_transactions"] = iter([gone()])
     with pytest.raises(Unavailable, match="The broker answered _TRANSPORT; ask again"):
         site.order()
@@ -284,6 +300,42 @@ def test_a_job_written_here_is_reported_until_it_or_a_newer_one_is_read(site: Si
     site.orders.cancel(second)
     write(site.living, later)
     assert states() == ["cancelled", "failed"]
+
+
+def test_that_a_job_was_cleared_here_is_known_before_it_is_read(site: Site) -> None:
+    write(site.living, job(state="done"))
+    site.status = site.status._replace(partitions=())
+    site.works()
+    (name,) = site.coordinator.jobs()
+    site.reads = False
+    site.coordinator.write(name, lambda now: some(now)._replace(cleared=True))
+    site.works()
+    assert site.coordinator.jobs()[name].cleared
+
+
+def test_a_redrive_that_is_cancelled_tells_how_far_it_is(site: Site) -> None:
+    site.works()
+    name, sent = site.order(), 0
+    site.living.faults.at["init_transactions"] = repeat(gone())  # where its end is written
+    while not sent:
+        site.works(1)
+        sent = some(site.orders.get(name)).progress.sent
+    site.living.faults.at.clear()
+    site.orders.cancel(name)
+    cancelled = some(site.orders.get(name))
+    assert (cancelled.state, cancelled.progress.sent) == ("cancelled", 3)
+
+
+def test_whoever_stops_waits_for_what_runs_and_closes_its_reader(site: Site) -> None:
+    site.works()
+    site.is_away = True
+    site.order()
+    closed = site.living.faults.passed["close"]
+    site.works()
+    assert site.asked
+    site.end()
+    assert asyncio.all_tasks(site.events) == set()
+    assert site.living.faults.passed["close"] == closed + 1
 
 
 def test_of_more_than_a_hundred_the_oldest_are_forgotten_once_all_are_over(site: Site) -> None:

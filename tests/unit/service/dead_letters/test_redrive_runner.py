@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Message
 
 from service.clock import SystemClock
+from service.dead_letters import redrive_runner as runner_module
 from service.dead_letters.reader import RecordChunk
 from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner
 from service.dead_letters.redrive_steps import RedriveBatcher
@@ -32,6 +33,7 @@ from service.queries.redrives import (
 )
 from service.queries.registry import Answer, Query
 from state.model import PartitionId
+from tests.support.helpers import some
 from tests.support.waiting import LIMIT_S, eventually
 
 DLQ = PartitionId("a.dlq", 0)
@@ -86,6 +88,8 @@ class Owners(QueryService):
         """A partition that nobody owns."""
         self.asked: list[Query] = []
         self.complete = True
+        self.on_delete: Callable[[], None] | None = None
+        """Called where marks are to be deleted, which nobody answers then."""
 
     async def _answer(self, query: Query) -> Answer:
         await asyncio.sleep(0)  # noqa: TID251 - none, others have their turn
@@ -98,6 +102,9 @@ class Owners(QueryService):
             case CheckpointsQuery():
                 return CheckpointsAnswer(tuple(self.marks.values()), self.complete)
             case DeleteCheckpoints():
+                if self.on_delete is not None:
+                    self.on_delete()
+                    raise Unavailable("nobody answers")
                 self.marks.clear()
                 return ChangeAnswer(0, self.complete)
         raise AssertionError(query)
@@ -269,6 +276,39 @@ def test_marks_that_were_removed_take_nothing_back() -> None:
         assert topic.job is not None
         assert (topic.job.progress.accepted, topic.job.cleared) == (accepted, True)
         owners.marks = {0: PartitionCheckpoint("a", 0, *DLQ, 6, 12, 0, 0, 0)}
+
+
+class OnceIncomplete(Owners):
+    """The first deletion of marks misses an owner."""
+
+    async def _answer(self, query: Query) -> Answer:
+        is_first = not any(isinstance(each, DeleteCheckpoints) for each in self.asked)
+        answer = await super()._answer(query)
+        return (
+            ChangeAnswer(0, complete=not is_first) if isinstance(answer, ChangeAnswer) else answer
+        )
+
+
+def test_marks_are_deleted_until_every_owner_has_done_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "_PAUSES_S", (0,))
+    owners = OnceIncomplete()
+    topic = Topic(job_of(9).ended("done", 5))
+    runner = RedriveRunner(some(topic.job), owners, topic.write, SystemClock())
+    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, Tape(end=9)), LIMIT_S))
+    assert [type(query) for query in owners.asked] == [CheckpointsQuery] + [DeleteCheckpoints] * 2
+    assert [job.cleared for job in topic.written] == [True]
+
+
+def test_who_stops_while_nobody_deletes_marks_has_cleared_nothing() -> None:
+    owners, topic = Owners(), Topic(job_of(9).ended("done", 5))
+
+    async def a_while() -> None:
+        runner = RedriveRunner(some(topic.job), owners, topic.write, SystemClock())
+        owners.on_delete = runner.stop
+        await asyncio.wait_for(runner.run(even_or_odd, Tape(end=9)), LIMIT_S)
+
+    asyncio.run(a_while())
+    assert topic.written == []
 
 
 def test_nothing_is_sent_while_some_owner_does_not_tell_how_far_it_is() -> None:

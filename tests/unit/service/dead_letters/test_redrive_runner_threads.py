@@ -37,6 +37,10 @@ def _refuse(sentence: str) -> int:
     raise ValueError(sentence)
 
 
+def test_no_process_waits_for_its_end() -> None:
+    assert asyncio.run(run_in_daemon_thread(lambda: threading.current_thread().daemon))
+
+
 def test_nobody_waits_for_what_was_given_up() -> None:
     released = threading.Event()
 
