@@ -455,6 +455,18 @@ class HeldInMemory:
         return [Edit(key, None) for key, _ in store.scan(prefix(self.kind, address))]
 
 
+class WholeState:
+    """The parts of `CommittedState` that are the same for all whose strategy has no other form."""
+
+    ids_evicted = 0
+    """They are not counted."""
+    reads_store = False
+
+    def has_outgrown(self, _whole_ids_max: int) -> bool:
+        """No: there is one form."""
+        return False
+
+
 def verdicts_by_name(
     draft: Draft, claims: Sequence[Claim], at: Sequence[Origin], name: Callable[[Claim], Hashable]
 ) -> list[Rejection | None]:

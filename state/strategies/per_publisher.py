@@ -26,6 +26,7 @@ from state.strategies.base import (
     PublisherPosition,
     StateChange,
     StrategySettings,
+    WholeState,
 )
 
 E = TypeVar("E")
@@ -113,7 +114,7 @@ class NumberRule(PublisherRule[E], Protocol):
         ...
 
 
-class PublisherTable(Generic[E]):
+class PublisherTable(WholeState, Generic[E]):
     """The committed entries of an address, in the order of their last use."""
 
     def __init__(
@@ -139,20 +140,6 @@ class PublisherTable(Generic[E]):
     def ids_held(self) -> int:
         """Return 0: publishers are held."""
         return 0
-
-    @property
-    def ids_evicted(self) -> int:
-        """Return 0: publishers are held."""
-        return 0
-
-    def has_outgrown(self, _whole_ids_max: int) -> bool:
-        """No: there is one form."""
-        return False
-
-    @property
-    def reads_store(self) -> bool:
-        """No: the entries are in memory."""
-        return False
 
     def begin(
         self, settings: StrategySettings, _packed_positions: PackedPositions

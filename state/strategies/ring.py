@@ -140,8 +140,7 @@ class RingDraft:
     def renew(self, claim: Claim) -> Claim:
         """Make a known claim new; the caller remembers it before any other call."""
         identifier = claim.identifier
-        number = None if identifier is None else self.judge(identifier)
-        if identifier is not None and number is not None:
+        if identifier is not None and (number := self.judge(identifier)) is not None:
             row = number - self._ring.next
             self._ring.let_go(remembered(identifier))
             if row < 0:

@@ -273,24 +273,18 @@ class HashIndex:
 
         return may_hold
 
-    def numbers(self, identifier: bytes, floor: int, following: int) -> Iterable[int]:
+    def numbers(self, identifier: bytes, floor: int, following: int) -> Iterator[int]:
         """Yield the numbers in [floor, following) that may belong to this id, newest first."""
         digest = hash(identifier)
         bucket = self._buckets[digest & self._mask]
         tag = _TAG.pack(digest >> _TAG_SHIFT & _TAG_MASK)
         place = bucket.rfind(tag)
-        return () if place < 0 else _numbers(bucket, tag, place, floor, following)
-
-
-def _numbers(
-    bucket: bytearray, tag: bytes, place: int, floor: int, following: int
-) -> Iterator[int]:
-    while place >= 0:
-        if place % _ENTRY.size == 0:
-            number = _number_at(bucket, place, floor)
-            if number < following:
-                yield number
-        place = bucket.rfind(tag, 0, place + len(tag) - 1)
+        while place >= 0:
+            if place % _ENTRY.size == 0:
+                number = _number_at(bucket, place, floor)
+                if number < following:
+                    yield number
+            place = bucket.rfind(tag, 0, place + len(tag) - 1)
 
 
 def _number_at(bucket: bytearray, place: int, floor: int) -> int:
@@ -368,8 +362,8 @@ class IndexedRing:
 
     @property
     def reads_store(self) -> bool:
-        """Whether it has read any: the store has them, and the index only hashes."""
-        return len(self) > 0
+        """Yes: the index has only hashes."""
+        return True
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
         """Begin a batch with this capacity; at most one draft is open at a time."""
@@ -522,8 +516,8 @@ class RingStrategy:
     ) -> Iterator[HeldId]:
         """Yield the ids, oldest first."""
         segments = [decode(value) for _, value in entries]
-        floor = max(segments[-1].floor, segments[-1].end - settings.capacity) if segments else 0
         for segment in segments:
+            floor = max(segments[-1].floor, segments[-1].end - settings.capacity)
             for number in range(max(segment.first, floor), segment.end):
                 identifier = segment.ids[number - segment.first]
                 if identifier != FORGOTTEN:

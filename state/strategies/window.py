@@ -34,6 +34,7 @@ from state.strategies.base import (
     Occupancy,
     StateChange,
     StrategySettings,
+    WholeState,
     verdicts_by_name,
 )
 
@@ -78,7 +79,7 @@ class WindowStrategy(HeldInMemory):
             yield HeldId(identifier, origin, publisher)
 
 
-class WindowState:
+class WindowState(WholeState):
     """The committed ids of an address, in the order in which they were last seen."""
 
     def __init__(self, kind: bytes) -> None:
@@ -97,20 +98,6 @@ class WindowState:
     def ids_held(self) -> int:
         """How many ids are held."""
         return len(self.ids)
-
-    @property
-    def ids_evicted(self) -> int:
-        """Return 0: expired ids and evicted ids are not distinguished."""
-        return 0
-
-    def has_outgrown(self, _whole_ids_max: int) -> bool:
-        """No: there is one form."""
-        return False
-
-    @property
-    def reads_store(self) -> bool:
-        """No: the ids are in memory."""
-        return False
 
     @property
     def memory_bytes(self) -> int:

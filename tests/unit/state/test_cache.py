@@ -5,13 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import state.cache
+from service.config.addresses import AddressSettings
 from state.cache import BatchTooLargeError, Cache
 from state.memory_store import MemoryStore
-from state.model import Edit, Origin, PackedPositions, PartitionId
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
 from state.segment import key
 from state.store import Identity, StoreCorruptError, StorePosition
+from state.strategies.registry import STRATEGIES
 from state.strategies.ring import RingContent
+from state.strategies.ring_admin import forget_all
 from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from tests.support.helpers import some
 from tests.support.rings import AnyRing, ring_of
 
 SOURCE = PartitionId("orders", 0)
@@ -257,6 +261,33 @@ def test_a_run_that_a_compact_ring_misses_names_the_partition(
     with pytest.raises(StoreCorruptError, match=f"orders-0 is damaged: {cause}") as caught:
         ring.number_of(b"2")
     assert caught.value.source == SOURCE
+
+
+@pytest.mark.usefixtures("small")
+def test_a_compact_ring_stays_when_its_runs_are_rewritten_and_reads_them_again() -> None:
+    cache, store = Cache(PLENTY), MemoryStore()
+    for number in range(4):
+        commit(Cache(PLENTY), store, [b"%d" % number])
+    ring = ring_of(cache, SOURCE, store, "a")
+    assert set(held(ring)) == {b"0", b"1", b"2", b"3"}
+    store.apply(forget_all(store, "a", [2]), POSITION)
+    cache.reread(SOURCE, "a")
+    assert cache.look(SOURCE, "a") is ring, "a large ring takes long to load"
+    assert set(held(ring)) == {b"0", b"1", b"3"}
+
+
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "off"])
+def test_a_state_in_memory_outlasts_its_own_commits_and_no_others(strategy: str) -> None:
+    cache, store = Cache(PLENTY), MemoryStore()
+    memory = cache.memory(SOURCE, store, "a", STRATEGIES[strategy])
+    draft = memory.begin(AddressSettings(strategy=strategy), PackedPositions(SOURCE))
+    draft.remember(Claim(b"1", None, "P", 1, 0, 0), Origin(*SOURCE, 0, 0))
+    change = some(draft.change("a"))
+    store.apply(change.edits, POSITION)
+    cache.apply(SOURCE, "a", memory, change.content)
+    assert cache.look(SOURCE, "a") is memory
+    cache.reread(SOURCE, "a")
+    assert cache.look(SOURCE, "a") is None
 
 
 @pytest.mark.usefixtures("small")

@@ -82,14 +82,14 @@ def test_a_publisher_too_many_is_refused_and_none_forgotten(strategy: str) -> No
 
 
 @pytest.mark.parametrize("again", [1, 2], ids=["repeats", "goes on"])
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("restarts", ["", "PQPR", "..P."], ids=["none", "each", "before it"])
 def test_the_producer_that_was_idle_longest_is_forgotten_in_whatever_life(
-    again: int, *, is_restarted: bool
+    again: int, restarts: str
 ) -> None:
     held = Kept("audit", audit_producers=2)
-    for claim in (said("P", 1), said("Q", 1), said("P", again), said("R", 1)):
+    for row, claim in enumerate((said("P", 1), said("Q", 1), said("P", again), said("R", 1))):
         held.decide([claim])
-        if is_restarted:
+        if restarts[row : row + 1].isalpha():
             held.restart()
     held.restart()
     assert held.decide([said("P", 1), said("R", 1), said("Q", 1)]) == [DUPLICATE, DUPLICATE, NEW]
@@ -165,6 +165,22 @@ def test_what_an_audit_keeps_of_a_producer_is_a_bit_for_each_number_of_its_depth
     assert value[floor_at:] == (99 - 7).to_bytes(8, "little") + b"\xff"
     with pytest.raises(UnknownFormatError):
         check(key, value[:floor_at] + (100).to_bytes(8, "little") + b"\xff")
+
+
+def test_of_the_numbers_of_a_stream_the_last_alone_names_where_it_was_accepted() -> None:
+    held = Kept("ordered")
+    held.decide([said("P", 1), said("P", 2, 1)])
+    claims = [said("P", 2, 1), said("P", 1)]
+    whys = [some(held.begun().verdict(claim, Origin(*SOURCE, 9, 9))) for claim in claims]
+    assert [why.original for why in whys] == ["orders-1@1", None]
+
+
+def test_what_wants_a_part_of_its_claim_has_no_place_in_a_stream() -> None:
+    claim, strategy = said("P", 2, 1, 3), STRATEGIES["ordered"]
+    assert strategy.claims(claim)
+    for part in ("publisher", "number", "previous", "stream"):
+        assert not strategy.claims(claim._replace(**{part: None})), part
+    assert not strategy.claims(claim._replace(number=0))
 
 
 # By the slowest rules.

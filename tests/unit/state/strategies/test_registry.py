@@ -76,12 +76,16 @@ def test_a_sixth_strategy_decides_and_is_there_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("strategy", NAMES)
-def test_what_is_accepted_is_counted_and_takes_memory(strategy: str) -> None:
+def test_what_is_accepted_is_counted_and_listed_and_takes_memory(strategy: str) -> None:
     held, found = Kept(strategy), list[int]()
     for name in "PQ":
         held.decide([Claim(name.encode(), None, name, 1, 0, 0)])
         assert held.accepted == {SOURCE: 1}
         found.append(held.memory.memory_bytes)
+        ids = [b"P", b"Q"][: len(found)] if table.STRATEGIES[strategy].holds_ids else []
+        assert held.memory.ids_held == len(ids)
+        stored = table.STRATEGIES[strategy].held_ids(sorted(held.entries.items()), held.settings)
+        assert [each.identifier for each in stored] == ids
     assert found == [found[0], 2 * found[0]]
     assert found[0] > 0
 

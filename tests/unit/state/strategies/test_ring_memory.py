@@ -1,6 +1,6 @@
 """The compact ring against the one that holds everything, whatever its index takes for known."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,10 +18,16 @@ from state.segment import (
     summary,
 )
 from state.strategies import ring_memory as ring_index
+from state.strategies.base import HeldId
+from state.strategies.registry import STRATEGIES
 from state.strategies.ring_memory import HashIndex, IndexedRing, InMemoryRing
 from tests.oracle.ours import SOURCE
 from tests.support.helpers import some
+from tests.unit.state.strategies.kept import SOURCE as KEPT_SOURCE
+from tests.unit.state.strategies.kept import Kept
 from tests.unit.state.strategies.test_ring import STEPS, Step
+
+ANYWHERE = Origin(*KEPT_SOURCE, 99, 99)
 
 Told = tuple[list[Origin | None], list[bytes]]
 """Origins that were returned for a batch, and what it wrote."""
@@ -86,8 +92,52 @@ def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> Non
     for step in steps:
         whole, compact = pair.decide(step)
         assert compact == whole
-        assert len(pair.compact) == len(pair.whole)
+        held = pair.whole.ids_held, pair.whole.ids_evicted
+        assert (pair.compact.ids_held, pair.compact.ids_evicted) == held
         assert {*pair.compact.evicted()} <= {*pair.whole.evicted()}
+
+
+@pytest.mark.parametrize("form", ["whole", "compact"])
+def test_an_id_that_was_accepted_again_outlasts_the_segment_that_had_it_first(form: str) -> None:
+    pair = Pair()
+    for identifier in (b"a", b"b", b"a"):
+        pair.decide(Step(1, restart=False, ids=[identifier], committed=True))
+    ring: InMemoryRing | IndexedRing = getattr(pair, form)
+    assert list(pair.values) == [2]
+    assert ring.draft(1, PackedPositions(SOURCE)).judge(b"a") == 2
+
+
+@pytest.mark.parametrize(
+    ("size_now", "offsets"), [(5, range(3, 8)), (100, range(3, 8)), (2, [6, 7]), (0, [])]
+)
+def test_what_a_changelog_says_that_a_ring_holds_is_what_the_ring_knows(
+    size_now: int, offsets: Sequence[int]
+) -> None:
+    kept = Kept("ring", id_cache_size=5)
+    for batch in (b"ab", b"cd", b"ef", b"gh"):
+        kept.decide([Claim(b"%c" % letter) for letter in batch])
+    assert len(kept.entries) == 4, "more than the ring holds is still stored"
+    kept.restart(id_cache_size=size_now)
+    wanted = [HeldId(b"%c" % b"abcdefgh"[at], Origin(*KEPT_SOURCE, at, at)) for at in offsets]
+    assert held_by(kept) == wanted
+    draft = kept.begun()
+    known = [n for n in range(8) if draft.verdict(Claim(b"%c" % b"abcdefgh"[n]), ANYWHERE)]
+    assert known == list(offsets)
+
+
+def test_what_was_let_go_is_not_held() -> None:
+    kept = Kept("ring", id_cache_size=5)
+    draft = kept.begun()
+    for offset, identifier in enumerate((b"a", b"b", b"a")):
+        draft.remember(draft.renew(Claim(identifier)), Origin(*KEPT_SOURCE, offset, offset))
+    kept.write(draft)
+    found = [(held.identifier, held.origin.offset) for held in held_by(kept)]
+    assert found == [(b"b", 1), (b"a", 2)]
+    assert held_by(Kept("ring")) == []
+
+
+def held_by(kept: Kept) -> list[HeldId]:
+    return list(STRATEGIES["ring"].held_ids(sorted(kept.entries.items()), kept.settings))
 
 
 def filled(ids: int, capacity: int, *, expected: int) -> tuple[HashIndex, int]:
