@@ -1,5 +1,6 @@
 """One suite for every `Store`, against a dict; and what a damaged disk may end in."""
 
+import errno
 import os
 import resource
 import shutil
@@ -402,6 +403,19 @@ def test_a_folder_that_cannot_be_made_is_the_disks_fault(tmp_path: Path) -> None
     (tmp_path / "orders-3").write_text("")
     with pytest.raises(StoreFailedError, match="/orders-3: "):
         RocksStores(tmp_path).open(SOURCE)
+
+
+def test_a_store_that_the_disk_does_not_let_go_is_the_disks_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_path: Path, _target: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    stores = RocksStores(tmp_path)
+    stores.open(SOURCE).close()
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(StoreFailedError, match=r"/orders-3: .*Read-only file system"):
+        stores.wipe(SOURCE)
 
 
 @pytest.mark.parametrize("length", [242, 249])

@@ -36,6 +36,19 @@ def test_no_other_user_gets_into_it_whatever_the_umask_and_what_it_was(tmp_path:
         os.umask(before)
 
 
+def test_it_is_closed_to_others_from_the_moment_that_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)  # what comes later changes nothing
+    before = os.umask(0)
+    try:
+        directory = StateDirectory(tmp_path, "group", "0")
+    finally:
+        os.umask(before)
+    directory.release()
+    assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
+
+
 def test_after_a_release_the_next_gets_it(tmp_path: Path) -> None:
     StateDirectory(tmp_path, "group", "0").release()
     StateDirectory(tmp_path, "group", "0").release()
