@@ -206,6 +206,37 @@ def test_the_routes_of_a_file_are_written_when_they_change_and_not_at_every_star
     assert started(replace(MORE, name="other", scope="partition"))[1:] == [more, {"inputs": {}}]
 
 
+A, B = {"r": ("a",)}, {"r": ("b",)}
+FIRST = True
+
+
+@pytest.mark.parametrize(
+    ("written", "newer"),
+    [
+        ([], None),
+        ([("1", A, FIRST)], "1"),
+        ([("1", B, FIRST)], None),
+        ([("1", A, FIRST), ("0", B, not FIRST)], None),
+        ([("0", B, not FIRST), ("1", A, FIRST)], "1"),
+        ([("0", A, not FIRST)], None),
+        # Nobody knows how new a file is that comes with a new name, unless others have the same.
+        ([("1", A, FIRST), ("0", B, FIRST)], "1"),
+        ([("2", B, not FIRST), ("1", A, FIRST), ("0", B, FIRST)], "1"),
+        ([("1", A, FIRST), ("2", B, not FIRST), ("0", B, FIRST)], None),
+        ([("2", B, not FIRST), ("1", A, FIRST), ("3", B, not FIRST), ("0", B, FIRST)], None),
+        ([("1", A, FIRST), ("2", B, FIRST), ("0", B, FIRST)], "1"),
+    ],
+)
+def test_of_two_files_the_one_that_was_written_later_is_newer(
+    written: list[tuple[str, dict[str, tuple[str, ...]], bool]], newer: str | None
+) -> None:
+    files = GroupFileRoutes()
+    for offset, (instance, inputs, is_first) in enumerate(written):
+        record = InstanceFileRoutes(instance, inputs).record(is_first=is_first)
+        assert files.take(record.key, record.value, offset)
+    assert files.newer("0", "a", ()) == newer
+
+
 @pytest.mark.parametrize("value", [None, b"", b"[]", b"{}", b'{"inputs":[]}'])
 def test_what_tells_no_routes_counts_as_none(value: bytes | None) -> None:
     files = GroupFileRoutes()

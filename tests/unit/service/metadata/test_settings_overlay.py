@@ -114,6 +114,12 @@ def test_what_a_file_may_not_say_may_not_be_set(
     assert any(at == path and sentence in told for at, told in faults(overlay))
 
 
+def test_what_is_wrong_with_the_files_own_routes_is_no_entry_that_was_set() -> None:
+    written = replace(FILE, routes=(replace(FILE.routes[0], output="b"), FILE.routes[1]))
+    (fault,) = apply_overlay(written, SettingsOverlay(routes={"c": {"inputs": ["c"]}}))[1]
+    assert (fault.path, len(fault.problem.paths)) == (("routes",), 2)
+
+
 def test_an_input_may_be_named_as_the_changelog_of_addresses_where_only_one_is_written() -> None:
     carried = {"inputs": ["by-address"]}
     assert config(SettingsOverlay(routes={"c": carried})).routes[-1].name == "c"
@@ -143,12 +149,16 @@ def test_what_is_no_overlay_is_none(told: object) -> None:
 
 
 def test_differences_name_what_changed() -> None:
-    before = SettingsOverlay({"a": {"inputs": ["a"]}, "b": {}, "c": {}}, {}, ("a",))
+    before = SettingsOverlay(
+        {"a": {"inputs": ["a"], "id": "{key}", "output": "o"}, "b": {}, "c": {}}, {}, ("a",)
+    )
     after = SettingsOverlay(
-        {"a": {"inputs": ["x"]}, "b": None}, {"#": {"id_cache_size": 5}}, ("b",)
+        {"a": {"inputs": ["x"], "address": "all", "output": "o"}, "b": None},
+        {"#": {"id_cache_size": 5}},
+        ("b",),
     )
     assert differences(before, after) == (
-        "routes.\"a\": inputs ['a'] → ['x']",
+        "routes.\"a\": address unset → all, id {key} → unset, inputs ['a'] → ['x']",
         'routes."b": deleted',
         'routes."c": override removed',
         'addresses."#": set',
