@@ -179,6 +179,19 @@ def test_the_error_that_stops_a_publisher_is_reported_and_raised_by_the_next_pub
     assert "somebody holds the name" in caplog.text
 
 
+def test_a_process_whose_user_has_no_name_takes_the_name_as_unknown(
+    api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_name() -> str:
+        raise KeyError("getpwuid(): uid not found: 1001")
+
+    monkeypatch.setattr("getpass.getuser", no_name)
+    publisher = new()
+    publisher.publish(b"v")
+    assert publisher.flush(SOON_S)
+    assert [each.body for each in api.requests if each.method == "PUT"] == [{"user": "unknown"}]
+
+
 def test_a_callback_that_fails_does_no_harm(
     api: AdminApi, new: Callable[..., Publisher], caplog: pytest.LogCaptureFixture
 ) -> None:
