@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from ringfence.publisher import publisher as publisher_module
+from ringfence.publisher.connection import ConnectionSettings
 from ringfence.publisher.errors import (
     ClosedError,
     MessageRefusedError,
@@ -20,10 +22,10 @@ from ringfence.publisher.errors import (
     StoreFullError,
     StoreHeldError,
 )
-from ringfence.publisher.message import Message
+from ringfence.publisher.message import Headers, Message
 from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 from ringfence.publisher.publisher import Publisher
-from ringfence.publisher.sender import PublisherState
+from ringfence.publisher.sender import PublisherState, Sender
 from tests.fakes.admin_api import AdminApi, served
 from tests.fakes.judge import FakeWire, Judge
 from tests.support.waiting import LIMIT_S, eventually
@@ -159,8 +161,9 @@ def test_a_store_is_of_one_publisher_at_a_time(new: Callable[..., Publisher]) ->
     with pytest.raises(StoreHeldError):
         new()
     first.close(0)
-    with pytest.raises(StoreError, match="keep partition=2"):
+    with pytest.raises(StoreError, match="keep partition=2") as refused:
         new(partition=3)
+    assert new(partition=2).pending == 0, f"it is closed, not only forgotten: {refused}"
 
 
 def test_the_error_that_stops_a_publisher_is_reported_and_raised_by_the_next_publish(
@@ -179,17 +182,132 @@ def test_the_error_that_stops_a_publisher_is_reported_and_raised_by_the_next_pub
     assert "somebody holds the name" in caplog.text
 
 
-def test_a_process_whose_user_has_no_name_takes_the_name_as_unknown(
-    api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "user"), [("me", "me"), (None, "unknown")])
+def test_the_name_is_taken_for_the_user_of_the_process_if_it_has_one(
+    api: AdminApi,
+    new: Callable[..., Publisher],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str | None,
+    user: str,
 ) -> None:
-    def no_name() -> str:
-        raise KeyError("getpwuid(): uid not found: 1001")
+    def asked() -> str:
+        if name is None:
+            raise KeyError("getpwuid(): uid not found: 1001")
+        return name
 
-    monkeypatch.setattr("getpass.getuser", no_name)
+    monkeypatch.setattr("getpass.getuser", asked)
     publisher = new()
     publisher.publish(b"v")
     assert publisher.flush(SOON_S)
-    assert [each.body for each in api.requests if each.method == "PUT"] == [{"user": "unknown"}]
+    assert [each.body for each in api.requests if each.method == "PUT"] == [{"user": user}]
+
+
+def test_what_is_set_reaches_the_broker_and_the_service(
+    api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told, sent, closed = list[ConnectionSettings](), list[Message](), list[FakeWire]()
+
+    class Told(FakeWire):
+        def send(self, message: Message, claim: Headers) -> bool:
+            sent.append(message)
+            return super().send(message, claim)
+
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    def wire(settings: ConnectionSettings, _partition: int | None, _report: object) -> FakeWire:
+        told.append(settings)
+        return Told(api.judge, 0)
+
+    monkeypatch.setattr(publisher_module, "KafkaConnection", wire)
+    api.address = "at"
+    kafka, producer = {"client.id": "x"}, {"linger.ms": 5}
+    before_ms = time.time_ns() // 1_000_000
+    name = "é" * 512
+    publisher = new(
+        name,
+        address="at",
+        group_id="g",
+        user="me",
+        kafka=kafka,
+        producer=producer,
+        store=tmp_path / "long.store",
+    )
+    publisher.publish(b"v", key=b"k", headers=[("a", b"1")], timestamp_ms=7)
+    number = publisher.publish(None)
+    after_ms = time.time_ns() // 1_000_000
+    assert publisher.close(SOON_S)
+    servers = {"bootstrap.servers": "127.0.0.1:1"}
+    assert told == [ConnectionSettings(name, "orders", "at", "g", {**kafka, **servers}, producer)]
+    assert (api.judge.user, len(closed)) == ("me", 1)
+    assert sent == [
+        Message(b"v", b"k", (("a", b"1"),), 7),
+        Message(None, None, (), sent[1].timestamp_ms),
+    ]
+    assert before_ms <= sent[1].timestamp_ms <= after_ms
+    assert before_ms <= number // 1_000_000 <= after_ms, "numbers of a new store begin at the time"
+
+
+@pytest.mark.parametrize(
+    ("on_gap", "state"),
+    [("stop", PublisherState.STOPPED), ("go_on", PublisherState.SENDING)],
+)
+def test_a_service_that_has_lost_numbers_stops_the_publisher_unless_it_may_go_on(
+    api: AdminApi, new: Callable[..., Publisher], on_gap: str, state: PublisherState
+) -> None:
+    first = new()
+    first.publish(b"v")
+    assert first.close(SOON_S)
+    api.judge.last = 5
+    publisher = new(on_gap=on_gap)
+    eventually(lambda: publisher.state is not PublisherState.LOGGING_ON)
+    assert publisher.state is state
+
+
+def test_waiting_for_a_publisher_that_has_stopped_ends_at_once(
+    api: AdminApi, new: Callable[..., Publisher]
+) -> None:
+    api.judge.up = False
+    first = new()
+    first.publish(b"v")
+    first.close(0)
+    api.judge.up = True
+    api.judge.session("somebody")
+    publisher = new(user="me")
+    eventually(lambda: publisher.state is PublisherState.STOPPED)
+    began_s = time.monotonic()
+    assert not publisher.flush(20)
+    assert time.monotonic() - began_s < 10
+    assert publisher.pending == 1
+
+
+def test_a_publisher_with_nothing_to_send_rests(
+    new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, step = list[None](), Sender.step
+
+    def counted(sender: Sender) -> float:
+        steps.append(None)
+        return step(sender)
+
+    monkeypatch.setattr(Sender, "step", counted)
+    publisher = new()
+    publisher.publish(b"v")
+    assert publisher.flush(SOON_S)
+    before, began_s = len(steps), time.monotonic()
+    eventually(lambda: len(steps) >= before + 3)
+    assert time.monotonic() - began_s > 0.4
+
+
+def test_its_thread_keeps_no_process_alive_and_ends_with_the_publisher(
+    new: Callable[..., Publisher],
+) -> None:
+    publisher = new()
+    (thread,) = [each for each in threading.enumerate() if each.name == "publisher p"]
+    assert thread.daemon
+    publisher.close()
+    assert not thread.is_alive()
 
 
 def test_a_callback_that_fails_does_no_harm(
@@ -208,7 +326,10 @@ def test_a_callback_that_fails_does_no_harm(
 
 
 def test_an_internal_fault_in_the_thread_stops_the_publisher_and_is_reported(
-    api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch
+    api: AdminApi,
+    new: Callable[..., Publisher],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(_self: FakeWire, _wait_s: float) -> int:
         raise RuntimeError("a bug")
@@ -218,6 +339,7 @@ def test_an_internal_fault_in_the_thread_stops_the_publisher_and_is_reported(
     eventually(lambda: publisher.state is PublisherState.STOPPED)
     with pytest.raises(PublisherError, match="RuntimeError: a bug"):
         publisher.publish(b"v")
+    assert "publisher p has stopped" in caplog.text
     assert api.judge.accepted == []
 
 
