@@ -121,10 +121,10 @@ class FakeWire:
         self._passes = passes
         self._queue: list[Sent] = []
         self._position = len(judge.acks)
-        self._closed = False
+        self.is_closed = False
 
     def send(self, message: Message, claim: Headers) -> bool:
-        assert not self._closed
+        assert not self.is_closed
         self._passes()
         if len(self._queue) >= ROOM:
             return False
@@ -135,7 +135,7 @@ class FakeWire:
 
     def poll(self, wait_s: float) -> int:
         assert wait_s < 1
-        assert not self._closed
+        assert not self.is_closed
         self._passes()
         if self.fails or not self._judge.broker_up:
             raise AwayError("a record could not be delivered")
@@ -146,6 +146,6 @@ class FakeWire:
         return max(acks, default=0)
 
     def close(self) -> None:
-        if self._queue and not self._closed:
+        if self._queue and not self.is_closed:
             self._judge.adrift.append(self._queue)
-        self._closed = True
+        self.is_closed = True

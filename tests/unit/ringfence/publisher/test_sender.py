@@ -229,6 +229,7 @@ def test_of_two_publishers_with_one_name_the_older_stops_when_it_hears_of_number
     life.run()
     assert life.courier.state is PublisherState.STOPPED
     assert isinstance(life.courier.last_error, NameInUseError)
+    assert (life.wires[-1].is_closed, life.courier.step() > 0) == (True, True), "it may rest"
     younger.publish(b"c")
     younger.run()
     assert values(judge) == [b"a", b"b", b"c"]
