@@ -107,6 +107,15 @@ def test_an_id_that_was_accepted_again_outlasts_the_segment_that_had_it_first(fo
     assert ring.draft(1, PackedPositions(SOURCE)).judge(b"a") == 2
 
 
+def test_a_full_ring_takes_no_more_memory_however_many_ids_come() -> None:
+    pair, sizes_bytes = Pair(), list[int]()
+    for number in range(8):
+        pair.decide(Step(2, restart=False, ids=[b"%d" % number], committed=True))
+        sizes_bytes.append(pair.whole.memory_bytes)
+    assert sizes_bytes[0] < sizes_bytes[1]
+    assert len(set(sizes_bytes[3:])) == 1
+
+
 @pytest.mark.parametrize(
     ("size_now", "offsets"), [(5, range(3, 8)), (100, range(3, 8)), (2, [6, 7]), (0, [])]
 )
