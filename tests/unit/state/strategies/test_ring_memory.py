@@ -188,6 +188,7 @@ def test_what_a_dropped_draft_has_let_go_is_known_and_what_it_added_is_not(form:
     for each in (a, b"c", b"d"):
         assert dropped.renew(Claim(each)) == Claim(each)
         assert dropped.admit(each, 9, 9) is None
+    assert dropped.renew(Claim()) == Claim(), "without an id there is nothing to let go"
     assert dropped.renewed == [0], "the number of the one that is committed"
     draft = ring.draft(8, PackedPositions(SOURCE))
     assert [draft.judge(each) for each in (a, b"b", b"c", b"d")] == [0, 1, None, None]
