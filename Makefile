@@ -127,7 +127,7 @@ lock: ## pin requirements/*.in anew, with hashes
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 
 clean: ## remove the environment and everything that runs left behind
-	rm -rf .venv .run .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .run clients/java/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The environment: one marker for each set of requirements; installed from the lock files alone.
 .venv/made:

@@ -1,6 +1,7 @@
 """The producers of docs/wire-contract.md, each with its own client: an id is one id for all."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from tests.broker.clients import (
     JAVA,
     KAFKAJS,
     KCAT,
+    RINGFENCE,
     SPRING,
     Client,
 )
@@ -68,7 +70,7 @@ class Shop(Stage):
 
     def wait_decided(self) -> None:
         """Until each message has become one output or one dead letter."""
-        sent = len(self._sent())
+        sent = len(self.sent())
         eventually(lambda: len(self.accepted()) + len(self.letters()) >= sent, self.service)
         assert len(self.accepted()) + len(self.letters()) == sent
 
@@ -88,15 +90,15 @@ class Shop(Stage):
     def originals(self) -> dict[bytes, bytes]:
         """The positions of the messages that were accepted, by their ids."""
         places = {
-            f"{self.topic}-{each.partition}@{each.offset}".encode(): _header(
-                each.record, DUPLICATE_ID
-            )
-            for each in self._sent()
+            f"{self.topic}-{each.partition}@{each.offset}".encode(): each.record
+            for each in self.sent()
+            if DUPLICATE_ID in dict(each.record.headers)
         }
         letters = self.letters()
-        return {each: place for place, each in places.items() if place not in letters}
+        accepted = {place: each for place, each in places.items() if place not in letters}
+        return {_header(each, DUPLICATE_ID): place for place, each in accepted.items()}
 
-    def _sent(self) -> list[Seen]:
+    def sent(self) -> list[Seen]:
         return drained(self.client, self.topic, PARTITIONS)
 
 
@@ -155,6 +157,31 @@ def test_an_id_is_the_same_by_every_codec_and_among_null_headers(
         (copy,) = (each for each in records if _header(each, DUPLICATE_ID) == name)
         assert copy.headers[:4] == _with_nulls(codec)
         assert _explained(copy) == (name, b"duplicate", originals[name])
+
+
+def test_the_interceptor_gives_a_message_that_is_sent_again_the_id_that_it_had(
+    shop: Shop, tmp_path: Path
+) -> None:
+    RINGFENCE.skip_if_missing()
+    before = [*shop.sent(), *shop.accepted()]
+    shop.send(RINGFENCE, (HERE / "Intercepted.java").read_text("utf-8"), tmp_path)
+    ids = defaultdict[bytes | None, list[bytes | None]](list)
+    for each in sorted(shop.sent()):
+        if each not in before:
+            ids[each.record.value].append(dict(each.record.headers).get(DUPLICATE_ID))
+    counted = sorted(map(str, ids.pop(b"by counter")))
+    assert ids == {
+        b"by key": [b"key-1", b"key-1"],
+        b"by header": [b"\xff\x00", b"\xff\x00"],
+        b'{"order": {"id": 4711}}': [b"4711", b"4711"],
+        b"id of its own": [None],
+        b"no key": [None],
+    }
+    assert re.fullmatch(r"b'billing-[0-9a-f-]{36}-[123]'", counted[0])
+    assert len(counted) == 4
+    assert len(set(counted)) == 3, "one object was sent twice"
+    accepted = [each.record.value for each in shop.accepted() if each not in before]
+    assert sorted(map(str, accepted)) == sorted(map(str, [*ids, *[b"by counter"] * 3]))
 
 
 def _with_nulls(codec: str) -> Headers:

@@ -31,6 +31,11 @@ QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _AIOKAFKA: Final = HERE.parents[2] / "requirements" / "clients.txt"
 _NPM: Final = (HERE / "package.json", HERE / "package-lock.json")
+_PROJECT: Final = HERE.parents[2] / "clients" / "java"
+_SOURCES: Final = [
+    _PROJECT / "pom.xml",
+    *sorted(each for each in (_PROJECT / "src").rglob("*") if each.is_file()),
+]
 _FETCH_S: Final = 600.0
 _RUN_S: Final = 120.0
 
@@ -89,6 +94,12 @@ def _java(text: str, folder: Path) -> Command:
     return Command([java_command(), *QUICK, "-cp", jars, _written(folder, "Send.java", text)])
 
 
+def _ringfence(text: str, folder: Path) -> Command:
+    jar = _kept("ringfence", _SOURCES, _package_ringfence) / "target" / "*"
+    classes = os.pathsep.join([str(jar), f"{JARS.fetched()}/*"])
+    return Command([java_command(), *QUICK, "-cp", classes, _written(folder, "Send.java", text)])
+
+
 def _go(text: str, folder: Path) -> Command:
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / name, folder)
@@ -110,6 +121,8 @@ CONFLUENT: Final = Client("confluent-kafka", (), _confluent)
 AIOKAFKA: Final = Client("aiokafka", (), _aiokafka)
 JAVA: Final = Client("kafka-clients", ("java", "javac", "mvn"), _java)
 SPRING: Final = Client("KafkaTemplate", JAVA.needs, _java)
+RINGFENCE: Final = Client("clients/java", JAVA.needs, _ringfence)
+"""The Java client with our classes for it, in the jar that Maven makes of them."""
 FRANZ_GO: Final = Client("franz-go", ("go",), _go)
 KAFKAJS: Final = Client("kafkajs", ("node", "npm"), _node)
 KCAT: Final = Client("kcat", ("kcat",), _shell)
@@ -147,6 +160,12 @@ def _install_kafkajs(folder: Path) -> None:
     for pin in _NPM:
         shutil.copy(pin, folder)
     _fetch(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+
+
+def _package_ringfence(folder: Path) -> None:
+    shutil.copytree(_PROJECT / "src", folder / "src")
+    shutil.copy(_PROJECT / "pom.xml", folder)
+    _fetch(["mvn", "--batch-mode", "--quiet", "-Dstyle.color=never", "package"], folder)
 
 
 def _fetch(words: Sequence[str], folder: Path) -> None:

@@ -1,0 +1,103 @@
+"""The classes of clients/java without a broker: what is read as an id, and what is refused."""
+
+import json
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from service.dedup.field import Member
+from tests.broker.clients import HERE, RINGFENCE
+
+pytestmark = pytest.mark.broker
+
+ROOT: Final = Path(__file__).parents[2]
+POINTERS: Final = ("", "/", "/a", "/a/b", "/a/0", "/a/1/c", "/a/00", "/a/-1", "/~1~0", "/é", "/a b")
+DOCUMENTS: Final = (
+    *(b"", b" ", b"null", b"true", b" false ", b"-0", b"01", b"1.", b"-1.50e+07", b"+1", b"NaN"),
+    *(
+        b'"x"',
+        b'"x',
+        b'"\\u00e9\\n\\/\\""',
+        b'"\\ud83d\\ude00"',
+        b'"\\ud83d"',
+        b'"\\x"',
+        b'"\\u12g4"',
+    ),
+    *(b'"\x00"', b'"\t"', b"\xff", b'"\xc3\xa9"', b"1\x00", b"1 2", b"\xef\xbb\xbf1"),
+    *(b"{}", b"[]", b"{,}", b"[1,]", b'{"a":1,}', b'{"a" 1}', b"{1:2}", b'{"a":1 "b":2}', b"[1 2]"),
+    *(b'{"a": 1e400}', b'{"a": 12345678901234567890.10}', b'{"a":1,"a":"2"}', b'{"": "empty"}'),
+    *(b'{"a":{"b":"c"}}', b'{"a":["x",{"c":true}]}', b'{"a":{"0":"name"}}', b'{"a":null}'),
+    *(b'{"/~":"escaped"}', b'{"\xc3\xa9":1}', b'{"a b":[]}', b"[" * 1000 + b"]" * 1000),
+    json.dumps({"a": {"b": "ü" * 500}}).encode(),
+)
+
+
+def test_the_interceptor_reads_json_as_the_template_of_a_route_does(tmp_path: Path) -> None:
+    RINGFENCE.skip_if_missing()
+    cases = [(pointer, document) for pointer in POINTERS for document in DOCUMENTS]
+    encoded = (f"{f'json:{pointer}'.encode().hex()}:{each.hex()}" for pointer, each in cases)
+    told = RINGFENCE.run(program("Stamp"), tmp_path, CASES=",".join(encoded)).splitlines()
+    for (pointer, document), line in zip(cases, told, strict=True):
+        wanted = Member(pointer).of_document(document)
+        if wanted is None:
+            assert "is sent without a _DUPL_ID: " in line, (pointer, document, line)
+        else:
+            assert bytes.fromhex(line) == wanted, (pointer, document)
+
+
+def test_the_interceptor_refuses_a_configuration_and_says_what_to_set(tmp_path: Path) -> None:
+    RINGFENCE.skip_if_missing()
+    wrong = ("", "keys", "header:", "counter", "json", "json:order", "json:/~2")
+    cases = ",".join(f"{each.encode().hex()}:" for each in wrong)
+    told = RINGFENCE.run(program("Stamp"), tmp_path, CASES=cases).splitlines()
+    for choice, line in zip(wrong, told, strict=True):
+        assert line.startswith(f"Invalid value {choice} for configuration ringfence.id: ")
+        assert ("set it to key, header:NAME" in line) != ("begins with /" in line)
+
+
+def test_the_transform_gives_a_record_the_id_that_its_configuration_names(tmp_path: Path) -> None:
+    RINGFENCE.skip_if_missing()
+    lines = RINGFENCE.run(program("Transform"), tmp_path).splitlines()
+    refused = "of a record for orders cannot be an id"
+    change = "Set field to text, a number or a time."
+    assert dict(line.split(": ", 1) for line in lines) == {
+        "offset": 'orders{"host":"h","path":"/a\\"b"}{"line":7,"position":42}',
+        "no offset": "A record for orders has no source offset, so set field to a field that is its"
+        " id, or set on.missing to pass.",
+        "no offset, pass": "null",
+        "sink": "Only records of a source connector have a source offset: set field to a field that"
+        " is the id.",
+        "sink, key": "k",
+        "id": "o-17",
+        "price": "1000",
+        "paid": "86400000",
+        "raw": "r",
+        "not text": f"The field value.order.not text {refused}: it is not UTF-8 text. {change}",
+        "none": "A record for orders has no field value.order.none, so change field, or set"
+        " on.missing to pass.",
+        "no field": f"The field value.order {refused}: it is a MapN. {change}",
+        "tombstone": "A record for orders has no field value.id, so change field, or set on.missing"
+        " to pass.",
+        "struct": "99",
+        "struct, none": "A record for orders has no field value.number, so change field, or set"
+        " on.missing to pass.",
+        "own": "null",
+        "path": "Invalid value order.id for configuration field: begin it with key or value, as in"
+        " value.order.id, or leave it out",
+        "on.missing": "Invalid value skip for configuration on.missing: String must be one of:"
+        " fail, pass",
+    }
+
+
+def test_the_jar_has_the_version_of_the_server() -> None:
+    server = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    pom = ET.parse(ROOT / "clients" / "java" / "pom.xml").getroot()  # noqa: S314 - our own
+    assert pom.findtext("{*}version") == server
+
+
+def program(name: str) -> str:
+    """A program beside the clients."""
+    return (HERE / f"{name}.java").read_text("utf-8")
