@@ -15,7 +15,7 @@ from service.dedup.field import UnrenderableError
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import BY_KEY, Plan
 from service.dedup.record import Record, RejectedError
-from service.dedup.route import InputPartition, Template, is_legal_topic
+from service.dedup.route import InputPartition, Template
 from service.kafka.admin import TopicInfo
 from service.kafka.errors import KafkaFailure
 from service.kafka.topics import OutputTopics
@@ -133,8 +133,7 @@ class OutputResolver:
                 name = template.render(record, headers, address)
             except UnrenderableError as error:
                 raise RejectedError(Reason.NO_OUTPUT, str(error)) from None
-            allowed = input_partition.route.settings.allowed_outputs
-            if not is_legal_topic(name) or name not in allowed:
+            if name not in input_partition.route.settings.allowed_outputs:
                 raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
         return self._found(input_partition, name, is_chosen=template.constant is None)
 
@@ -198,7 +197,7 @@ class PoisonRecords:
             return False
         self.suspects.update(plan.next_offsets)
         if records > 1:
-            self.records_max = max(1, records // 2)
+            self.records_max = records // 2
             return True
         ((source, end),) = plan.next_offsets.items()
         position = (source, end - 1)

@@ -438,6 +438,48 @@ def test_a_dead_letter_topic_for_each_address_needs_an_address() -> None:
     assert topics(plan) == ["OUT.x", "DLQ.x", "OUT.y", FALLBACK, FALLBACK, FALLBACK]
 
 
+@pytest.mark.parametrize(("key", "topic"), [(b"x", "DLQx"), (b"y", FALLBACK), (None, FALLBACK)])
+def test_the_dead_letter_topic_of_an_address_gets_what_is_rejected_for_any_reason(
+    key: bytes | None, topic: str
+) -> None:
+    route = replace(ROUTE, address="{key}", dead_letter="DLQ{address}")
+    cluster = cluster_of(DLQ=1, DLQx=1, DLQy=1)
+    world = World(replace(route, allowed_outputs=("DLQ", "DLQx")), cluster=cluster)
+    assert topics(world.decide(record(0, LATE, key=key))) == [topic]
+
+
+@rows(
+    ("key", "value", "headers", "size_bytes"),
+    {
+        "nothing": (None, None, [], 68),
+        "key": (b"k" * 20, None, [], 88),
+        "value": (None, b"v" * 20, [], 88),
+        "headers": (None, None, [("", None), ("h", b""), ("name", b"value")], 68 + 2 + 3 + 11),
+        "all": (b"k" * 20, b"v" * 30, [("name", b"value")] * 2, 68 + 20 + 30 + 22),
+    },
+)
+def test_a_record_as_large_as_its_topic_takes_is_accepted_and_one_byte_more_is_not(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    size_bytes: int,
+) -> None:
+    for room, reason in ((0, None), (-1, Reason.TOO_LARGE)):
+        cluster = cluster_of(orders_dlq=3)
+        cluster.create_topic("orders.unique", 3, record_bytes_max=size_bytes + room)
+        plan = World(cluster=cluster).decide(record(0, *headers, key=key, value=value))
+        assert reasons(plan.outputs) == [reason]
+
+
+def test_a_dead_letter_as_large_as_its_topic_takes_goes_there() -> None:
+    (output,) = World().decide(record(0, LATE)).outputs
+    size_bytes = 68 + len(b"kv") + sum(2 + len(k) + len(v or b"") for k, v in output[-1])
+    for room, topic in ((0, "orders.dlq"), (-1, FALLBACK)):
+        cluster = cluster_of(orders_unique=3)
+        cluster.create_topic("orders.dlq", 3, record_bytes_max=size_bytes + room)
+        assert topics(World(cluster=cluster).decide(record(0, LATE))) == [topic]
+
+
 @pytest.mark.parametrize("address", ["{key}", "{key}{header:_DUPL_ID}"])
 def test_equal_ids_on_different_addresses_are_different(address: str) -> None:
     world = World(replace(ROUTE, address=address))

@@ -2,6 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
+
+from ringfence.headers import Reason
+from service.dedup.output import PoisonRecords
+from service.dedup.plan import Plan
+from service.kafka.errors import KafkaFailure, Recovery
+from state.model import PartitionId
+from tests.support.deciding import SOURCE, World
+from tests.support.helpers import rows
 from tests.support.living import LOG, Living, in_group, turn_until_running, turns
 
 
@@ -161,3 +170,129 @@ def test_a_refused_record_gets_through_while_another_partition_is_busy() -> None
         loop.turn()
     assert living.values("orders.dlq", partition=1) == ["large"]
     assert len(living.values("orders.unique")) == 100
+
+
+# One decision at a time.
+
+OFFSET = 7
+BLAMED = (SOURCE, OFFSET)
+REFUSED = KafkaFailure(Recovery.ABORT, of_record=True, fenced=False, cause="no")
+TOO_LARGE = REFUSED._replace(too_large=True)
+FAILED = REFUSED._replace(raised=LookupError("nobody foresaw this"))
+
+
+def read(records: int = 1, dead_letters: int = 0) -> Plan:
+    """A transaction that read so many records, of which the last has the offset 7."""
+    plan = Plan(next_offsets={SOURCE: OFFSET + 1})
+    plan.tally.records_read = records
+    plan.tally.dead_letters["orders", Reason.EXPIRED] = dead_letters
+    return plan
+
+
+ACCEPTED, WITH_DEAD_LETTER = read(), read(dead_letters=1)
+
+
+@rows(
+    ("attempts", "reason", "to_fallback"),
+    {
+        "refused": ([(ACCEPTED, REFUSED)], Reason.NO_OUTPUT, False),
+        "too large": ([(ACCEPTED, TOO_LARGE)], Reason.TOO_LARGE, False),
+        "and its dead letter too": (
+            [(ACCEPTED, TOO_LARGE), (WITH_DEAD_LETTER, TOO_LARGE)],
+            Reason.TOO_LARGE,
+            True,
+        ),
+        "a dead letter of others": ([(WITH_DEAD_LETTER, REFUSED)], None, True),
+        "the record, after a dead letter of others": (
+            [(WITH_DEAD_LETTER, REFUSED)] * 2,
+            Reason.NO_OUTPUT,
+            False,
+        ),
+        "failed": ([(ACCEPTED, FAILED)], Reason.FAILED_CHECK, False),
+        "failed after a dead letter of others": (
+            [(WITH_DEAD_LETTER, FAILED)],
+            Reason.FAILED_CHECK,
+            False,
+        ),
+        "failed again": ([(ACCEPTED, FAILED)] * 2, Reason.FAILED_CHECK, True),
+        "failed after it was refused": (
+            [(ACCEPTED, REFUSED), (WITH_DEAD_LETTER, FAILED)],
+            Reason.FAILED_CHECK,
+            False,
+        ),
+    },
+)
+def test_each_attempt_leads_to_another_one_that_differs(
+    attempts: list[tuple[Plan, KafkaFailure]], reason: Reason | None, *, to_fallback: bool
+) -> None:
+    poison = PoisonRecords(8)
+    assert all(poison.narrow(plan, fault) is True for plan, fault in attempts)
+    assert {at: error.why.reason for at, error in poison.by_position.items()} == (
+        {} if reason is None else {BLAMED: reason}
+    )
+    assert poison.undeliverable == ({BLAMED} if to_fallback else set())
+
+
+def test_after_the_fallback_nothing_is_left_to_try() -> None:
+    poison = PoisonRecords(8)
+    attempts = [(ACCEPTED, REFUSED), *[(WITH_DEAD_LETTER, REFUSED)] * 2]
+    assert [poison.narrow(*attempt) for attempt in attempts] == [True, True, False]
+
+
+def test_what_fails_without_any_check_is_raised() -> None:
+    poison = PoisonRecords(8)
+    assert poison.narrow(ACCEPTED, FAILED)
+    assert poison.narrow(WITH_DEAD_LETTER, FAILED)
+    with pytest.raises(LookupError, match="nobody foresaw"):
+        poison.narrow(WITH_DEAD_LETTER, FAILED)
+
+
+def test_a_transaction_that_read_nothing_is_not_tried_in_another_way() -> None:
+    assert PoisonRecords(8).narrow(Plan(), REFUSED) is False
+
+
+def test_records_of_a_group_that_timed_out_go_to_the_fallback_once() -> None:
+    poison, other = PoisonRecords(8), (SOURCE, 9)
+    tried = [{BLAMED}, {BLAMED}, {BLAMED, other}, {other}]
+    assert [poison.narrow(Plan(given_up=each), REFUSED) for each in tried] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert poison.undeliverable == {BLAMED, other}
+
+
+@pytest.mark.parametrize(("records", "halved"), [(9, 4), (3, 1), (2, 1), (1, 1), (0, 8)])
+def test_a_transaction_that_took_too_long_is_read_again_in_halves(
+    records: int, halved: int
+) -> None:
+    poison = PoisonRecords(8)
+    poison.halve(read(records))
+    assert poison.records_max == halved
+    assert not poison.by_position
+
+
+@rows(
+    ("next_offset", "is_kept"),
+    {
+        "still ahead": (OFFSET, True),
+        "committed": (OFFSET + 1, False),
+        "owned by another": (None, False),
+    },
+)
+def test_a_refusal_is_forgotten_with_its_record(next_offset: int | None, *, is_kept: bool) -> None:
+    poison, partition = PoisonRecords(8), World().partition
+    for plan in (read(4), ACCEPTED, WITH_DEAD_LETTER):
+        poison.narrow(plan, REFUSED)
+    partition.next_offset = next_offset or 0
+    poison.passed({} if next_offset is None else {SOURCE: partition}, 8)
+    assert list(poison.by_position) == ([BLAMED] if is_kept else [])
+    assert poison.undeliverable == ({BLAMED} if is_kept else set())
+    assert poison.records_max == (2 if is_kept else 4)
+
+
+def test_batches_grow_no_larger_than_they_may() -> None:
+    poison, partition = PoisonRecords(3), World().partition
+    poison.passed({PartitionId("orders", 0): partition}, 5)
+    assert poison.records_max == 5
