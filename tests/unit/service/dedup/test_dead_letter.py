@@ -1,8 +1,10 @@
 """The envelope: after the record's own headers, and the last of several sets."""
 
+import pytest
+
 from ringfence.headers import Reason
 from service.dedup.dead_letter import ID_CHARS_MAX, DeadLetterEnvelope
-from state.model import Rejection
+from state.model import IMPORTED, Origin, Rejection, repetition_of
 from tests.support.deciding import NOW_MS, SOURCE, record, told
 
 OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]
@@ -38,3 +40,11 @@ def test_an_empty_id_is_written_and_a_long_one_is_cut() -> None:
         rejection = Rejection(Reason.EXPIRED, "late")
         letter = told(DeadLetterEnvelope(SOURCE, "a").letter(record(7), [], identifier, rejection))
         assert letter["ringfence.id"] == text
+
+
+@pytest.mark.parametrize("accepted_at", [3, IMPORTED])
+def test_a_duplicate_on_the_fast_path_has_the_same_dead_letter(accepted_at: int) -> None:
+    origin, copy = Origin("orders", 0, accepted_at, NOW_MS), record(7)
+    envelope = DeadLetterEnvelope(SOURCE, "addr", "ring")
+    fast = envelope.repetition(OLD, 7, NOW_MS - 1000, b"id", origin)
+    assert fast == envelope.letter(copy, OLD, b"id", repetition_of(origin))

@@ -74,7 +74,10 @@ def test_what_somebody_added_after_our_set_is_kept() -> None:
         [("ringfence.reason", b"duplicate")],
         ours(partition="minus one"),
         ours(partition="-1"),
-        ours(offset="9" * 20),
+        ours(partition=str(2**31)),
+        ours(offset=str(2**63)),
+        ours(offset="0" * 20),
+        ours(offset="9" * 5000),
         ours(offset="\N{SUPERSCRIPT TWO}"),
         ours(topic=""),
     ],
@@ -85,6 +88,12 @@ def test_a_record_that_does_not_tell_its_place_is_foreign(headers: Headers) -> N
     assert seen.reason is None
     assert seen.headers == tuple(headers)
     assert letter_of(seen) is None
+
+
+def test_the_largest_numbers_of_kafka_are_a_place_too() -> None:
+    partition, offset = 2**31 - 1, 2**63 - 1
+    seen = view(ours(partition=str(partition), offset=str(offset)))
+    assert some(seen.source)[1:3] == (partition, offset)
 
 
 def test_a_letter_without_a_readable_time_has_none() -> None:
@@ -103,6 +112,7 @@ def test_no_headers_break_anything_and_what_is_not_ours_is_never_lost(
     found = parse_headers(anything)
     if found.source is None:
         assert list(found.original) == anything
+    assert found.envelope.keys() <= {name.value for name in DeadLetter}
     kept = [each for each in anything if not each[0].startswith("ringfence.")]
     assert [each for each in found.original if not each[0].startswith("ringfence.")] == kept
 
@@ -130,6 +140,8 @@ def test_what_we_add_is_what_is_taken_off_again(own: list[tuple[str, bytes | Non
         (DeadLetterFilter(headers=(("a", b"1"), ("a", b"2"))), True),
         (DeadLetterFilter(headers=(("b", b""),)), False),
         (DeadLetterFilter(headers=(("ringfence.reason", b"duplicate"),)), False),
+        (DeadLetterFilter(source=("orders", 3, 42)), True),
+        (DeadLetterFilter(source=("orders", 3, 43)), False),
         (DeadLetterFilter(address="a", key=b"other"), False),
     ],
 )
@@ -144,3 +156,19 @@ def test_a_foreign_record_has_neither_address_nor_reason() -> None:
     assert matches(view(OWN), DeadLetterFilter(key=b"k"))
     assert not matches(view(OWN), DeadLetterFilter(reasons=("duplicate",)))
     assert not matches(view(OWN), DeadLetterFilter(address="a"))
+    assert not matches(view(OWN), DeadLetterFilter(source=("orders", 3, 42)))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "looks"),
+    [
+        (DeadLetterFilter(), False),
+        (DeadLetterFilter(("orders.dlq",), "a", ("expired",), 1, 2), False),
+        (DeadLetterFilter(key=b""), True),
+        (DeadLetterFilter(headers=(("a", b"1"),)), True),
+    ],
+)
+def test_a_filter_by_key_or_header_tells_something_of_them(
+    criteria: DeadLetterFilter, *, looks: bool
+) -> None:
+    assert criteria.looks_into_payload is looks

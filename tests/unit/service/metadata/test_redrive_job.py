@@ -136,6 +136,15 @@ def test_how_much_is_done_is_counted_against_the_limit() -> None:
     assert job.ended("done", 12).view.share == 1
 
 
+@pytest.mark.parametrize(("end", "scanned", "share"), [(0, 0, 0), (1, 1, 1), (2, 1, 0.5)])
+def test_of_few_dead_letters_or_none_the_share_that_is_done_is_told_too(
+    end: int, scanned: int, share: float
+) -> None:
+    order, spans = ORDER._replace(letters=(), limit=None), (DeadLetterRange("a.dlq", 0, 0, end),)
+    job = JOB._replace(order=order, spans=spans, progress=RedriveProgress(scanned=scanned))
+    assert job.view.share == share
+
+
 @pytest.mark.parametrize(
     ("mode", "limit", "redrives", "doubles"),
     [("forget", None, 9, 6), ("forget", 5, 5, 5), ("bypass", 20, 9, 6), ("through", 5, 5, 0)],
@@ -148,3 +157,5 @@ def test_a_preview_tells_how_many_go_and_how_many_the_output_then_holds_twice(
     order = RedriveRequest(mode, DeadLetterFilter(), limit=limit)
     preview = RedriveEstimate(order, 13, counts, {"foreign": 3, "no-route": 1}, ())
     assert (preview.redrives, preview.doubles) == (redrives, doubles)
+    without_duplicates = counts._replace(by_reason={"expired": 10})
+    assert preview._replace(counts=without_duplicates).doubles == 0
