@@ -139,7 +139,9 @@ class KnownId(NamedTuple):
 
 HEADER: Final = "traceparent"
 
-_SHAPE: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_SHAPE: Final = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+)
 
 
 class TraceContext(NamedTuple):
@@ -156,7 +158,4 @@ def trace_of(headers: Headers) -> TraceContext | None:
     found = None if value is None else _SHAPE.fullmatch(value)
     if found is None:
         return None
-    trace_id, span_id = found[1].decode(), found[2].decode()
-    if not (int(trace_id, 16) and int(span_id, 16)):
-        return None
-    return TraceContext(trace_id, span_id, int(found[3], 16))
+    return TraceContext(found[1].decode(), found[2].decode(), int(found[3], 16))

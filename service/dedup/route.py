@@ -110,10 +110,9 @@ def is_legal_topic(name: str) -> bool:
 
 
 def resolve(
-    routes: Iterable[RouteSettings], topics: Iterable[str], group_id: str
+    routes: Collection[RouteSettings], topics: Iterable[str], group_id: str
 ) -> dict[str, InputRoute]:
     """Return the inputs among the existing topics, each with its route."""
-    routes = tuple(routes)
     candidates = {
         name: InputRoute.bind(route, name)
         for name in sorted(topics)
@@ -216,7 +215,7 @@ def finder(
 
 def unrouted(source: PartitionId, fault: str) -> InputPartition:
     """Return an input partition without a route; checks reject its records with `fault`."""
-    stand_in = RouteSettings(name=source.topic, inputs=(source.topic,))
+    stand_in = RouteSettings(name=source.topic)
     return InputPartition(source, InputRoute.bind(stand_in, source.topic), 0, fault)
 
 

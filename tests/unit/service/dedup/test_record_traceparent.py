@@ -8,8 +8,10 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 VALID = f"00-{TRACE}-{SPAN}-01".encode()
 
 
-def test_a_valid_header_names_trace_span_and_flags() -> None:
-    assert trace_of([("other", b""), ("traceparent", VALID)]) == TraceContext(TRACE, SPAN, 1)
+@pytest.mark.parametrize(("text", "flags"), [(b"00", 0), (b"01", 1), (b"1f", 31), (b"ff", 255)])
+def test_a_valid_header_names_trace_span_and_flags(text: bytes, flags: int) -> None:
+    header = ("traceparent", VALID[:-2] + text)
+    assert trace_of([("other", b""), header]) == TraceContext(TRACE, SPAN, flags)
 
 
 def test_a_later_version_may_tell_more() -> None:

@@ -4,10 +4,22 @@ import re
 
 import pytest
 
+from ringfence.headers import Reason
 from service.config.load import RouteSettings
 from service.dedup.field import UnrenderableError
-from service.dedup.route import InputRoute, Template, is_legal_topic, resolve
-from tests.support.deciding import record
+from service.dedup.record import RejectedError
+from service.dedup.route import (
+    InputPartition,
+    InputRoute,
+    Template,
+    finder,
+    is_legal_topic,
+    resolve,
+    unrouted,
+)
+from state.model import PartitionId, Rejection
+from tests.fakes.admin import FakeAdmin
+from tests.support.deciding import SOURCE, cluster_of, record
 from tests.support.helpers import rows
 
 HEADERS = [("A", None), ("A", b"first"), ("A", b"second"), ("bad", b"\xff")]
@@ -137,3 +149,69 @@ def test_what_a_publisher_may_steer_to_is_never_an_input() -> None:
 )
 def test_a_topic_name_is_legal_as_kafka_has_it(name: str, *, legal: bool) -> None:
     assert is_legal_topic(name) is legal
+
+
+ROUTE = route("r", "orders", "^old[.].*")
+BOUND = InputRoute.bind(ROUTE, "orders")
+UNNAMED = "it does not say which input it came from"
+
+
+@rows(
+    ("written", "found"),
+    {
+        "an input": (b"orders-3", InputPartition(PartitionId("orders", 3), BOUND, 4)),
+        "one that is deleted": (
+            b"old.orders-3",
+            InputPartition(PartitionId("old.orders", 3), InputRoute.bind(ROUTE, "old.orders"), 0),
+        ),
+        "no input any more": (
+            b"other-3",
+            unrouted(PartitionId("other", 3), "its input other belongs to no route any more"),
+        ),
+        "no name of a topic": (b"old. -3", unrouted(PartitionId("old. -3", 0), UNNAMED)),
+        "no partition": (b"orders", unrouted(PartitionId("orders", 0), UNNAMED)),
+        "no text": (
+            b"\xff" * 999,
+            unrouted(PartitionId("\N{REPLACEMENT CHARACTER}" * 300, 0), UNNAMED),
+        ),
+    },
+)
+def test_the_input_of_a_record_is_found_by_the_name_in_its_origin(
+    written: bytes, found: InputPartition
+) -> None:
+    topics = FakeAdmin(cluster_of(orders=4)).topics(["orders"])
+    assert finder([ROUTE], "g", lambda: topics)(written) == found
+
+
+def test_a_record_of_no_route_is_rejected_and_counted_for_its_topic() -> None:
+    lost = unrouted(PartitionId("other", 3), "no route")
+    assert (lost.partitions, lost.route.settings.name) == (0, "other")
+    with pytest.raises(RejectedError) as error:
+        lost.check()
+    assert error.value.why == Rejection(Reason.NO_OUTPUT, "no route")
+
+
+@rows(
+    ("address", "cause"),
+    {
+        "as long as may be": (b"a" * 4096, None),
+        "longer": (b"a" * 4097, "the address is empty or longer than 4096 bytes"),
+        "longer in bytes": ("ü".encode() * 2049, "the address is empty or longer than 4096 bytes"),
+        "empty": (b"", "the address is empty or longer than 4096 bytes"),
+        "reserved": (
+            b"ringfence.dead-letters.a",
+            "the address begins with ringfence.dead-letters., a prefix that Ringfence reserves",
+        ),
+        "absent": (None, "no address: the record has nothing for {header:A}"),
+    },
+)
+def test_an_address_is_text_of_a_limited_size(address: bytes | None, cause: str | None) -> None:
+    settings = RouteSettings(name="r", inputs=("orders",), address="{header:A}")
+    source = InputPartition(SOURCE, InputRoute.bind(settings, "orders"), 3)
+    headers = [("A", address)]
+    if cause is None:
+        assert source.address(record(0), headers).encode() == address
+        return
+    with pytest.raises(RejectedError) as error:
+        source.address(record(0), headers)
+    assert error.value.why == Rejection(Reason.NO_ADDRESS, cause)
