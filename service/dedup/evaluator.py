@@ -246,16 +246,16 @@ class FullPath:
         if headers is UNREADABLE:
             headers = []
         checks.reject(record, headers, None, NO_CLAIM, why, offset)
-        name, position = None, 0
+        place: tuple[GroupName, int] | None = None
         with suppress(Exception):
             member = read_membership(headers)
             if member is not None:
                 name = GroupName(checks.address(record, headers), member.group)
-                position = member.position
-        if name is not None:
+                place = name, member.position
+        if place is not None:
             origin = checks.origin_of(record)
             cause = f"the record that completes its group is {origin}: {why.cause}"
-            grouping.fail(name, position, Rejection(why.reason, cause), offset)
+            grouping.fail(*place, Rejection(why.reason, cause), offset)
 
 
 class Columns(NamedTuple):

@@ -16,8 +16,9 @@ from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BY_KEY, NO_TIME_MS, Output
 from service.dedup.record import KnownId, RejectedError
 from service.dedup.route import InputPartition, InputRoute
+from service.kafka.io import UNREADABLE
 from state import segment as run
-from state.model import Edit
+from state.model import Edit, PartitionId
 from tests.support.deciding import (
     CHANGELOG,
     FALLBACK,
@@ -167,6 +168,28 @@ def test_a_record_that_the_broker_refused_is_dead_lettered_and_not_remembered() 
     assert reasons(plan.outputs) == ["too-large", None]
     undeliverable = World(refused={(SOURCE, 0): refusal}, undeliverable={(SOURCE, 0)})
     assert topics(undeliverable.decide(named(0, b"a"))) == [FALLBACK]
+
+
+@rows(
+    ("refused", "reason"),
+    {
+        "at once": ({}, Reason.UNREADABLE_HEADERS),
+        "after its checks failed": (
+            {(SOURCE, 0): RejectedError(Reason.FAILED_CHECK, "its checks failed")},
+            Reason.FAILED_CHECK,
+        ),
+    },
+)
+def test_a_record_whose_headers_cannot_be_read_is_dead_lettered_without_them(
+    refused: dict[tuple[PartitionId, int], RejectedError],
+    reason: Reason,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.dedup.batch.read_headers", lambda some: [UNREADABLE for _ in some])
+    (output,) = World(refused=refused).decide(record(0, SEEN)).outputs
+    assert output[0] == "orders.dlq"
+    assert told(output[-1])[DeadLetter.REASON] == reason
+    assert {name for name, _ in output[-1]} == told(output[-1]).keys()
 
 
 @pytest.mark.parametrize("reason", [Reason.TOO_LARGE, Reason.EXPIRED, Reason.DUPLICATE])

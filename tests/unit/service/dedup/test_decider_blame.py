@@ -21,7 +21,7 @@ from tests.loop.test_two_hops import Hops
 from tests.support.helpers import some
 from tests.support.living import Living, in_group, turns
 
-FORESEEN_BY_NOBODY = KeyError("nobody foresaw \udc80 this")
+FORESEEN_BY_NOBODY = LookupError("nobody foresaw \udc80 this")
 POISON = b"poison"
 LATER = b"99999999999999"
 
@@ -82,7 +82,7 @@ def test_the_one_record_is_found_and_dead_lettered_and_the_others_get_through() 
     assert living.values("orders.unique") == list("abcdefg")
     (letter,) = letters(living)
     assert letter["reason"] == "failed-check"
-    assert letter["cause"] == "its checks failed with KeyError: 'nobody foresaw \\udc80 this'"
+    assert letter["cause"] == "its checks failed with LookupError: nobody foresaw \\udc80 this"
     assert (letter["offset"], letter["_DUPL_ID"]) == ("4", "poison")
     committed = some(living.committed())
     assert committed >= 8
@@ -104,6 +104,14 @@ def test_what_was_raised_is_logged_with_its_traceback(logged: list[EventDict]) -
     turns(living.running(), 5)
     (line,) = [line for line in logged if line["event"] == "record_not_decided"]
     assert (line["log_level"], line["exc_info"]) == ("error", FORESEEN_BY_NOBODY)
+
+
+@pytest.mark.usefixtures("poisonous")
+def test_what_was_raised_keeps_nothing_alive_after_it_is_logged() -> None:
+    living = Living()
+    send(living, "poison")
+    turns(living.running(), 5)
+    assert FORESEEN_BY_NOBODY.__traceback__ is None
 
 
 def test_a_record_that_fails_before_any_check_is_found_too(
@@ -192,7 +200,7 @@ def test_a_group_that_cannot_be_decided_is_dead_lettered_whole(
     assert not any(each.groups.open for each in loop.assignment.running.values())
 
 
-@pytest.mark.parametrize("waiting", [0, 1])
+@pytest.mark.parametrize("waiting", [0, 1, 2])
 def test_a_group_is_kept_whose_record_fails_while_others_are_missing(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,11 +267,12 @@ def test_one_that_cannot_be_carried_is_dead_lettered_and_the_others_are_carried(
 @pytest.mark.usefixtures("poisonous")
 def test_one_that_was_carried_is_dead_lettered_with_its_place_in_the_input() -> None:
     hops = Hops()
+    hops.send(0, b"k", b"first")
     for identifier in (b"a", POISON, b"b"):
         headers = ((EXPIRES_AT, LATER), (DUPLICATE_ID, identifier))
         hops.living.write(identifier, *headers, key=b"k", partition=1)
     hops.turns(20)
-    assert [record.value for record in hops.out("orders.unique")] == [b"a", b"b"]
+    assert [record.value for record in hops.out("orders.unique")] == [b"first", b"a", b"b"]
     (letter,) = hops.out("orders.dlq")
     told = dict(letter.headers or [])
     assert told[DeadLetter.REASON] == b"failed-check"
@@ -321,7 +330,7 @@ def test_what_is_raised_whatever_is_read_ends_the_life_and_dead_letters_nothing(
     loop = living.running()
     living.send(*"abcdefgh")
     monkeypatch.setattr("service.dedup.decider.acknowledgements", always(FORESEEN_BY_NOBODY))
-    with pytest.raises(KeyError, match="nobody foresaw"):
+    with pytest.raises(LookupError, match="nobody foresaw"):
         turns(loop, 20)
     assert living.values("orders.dlq") == []
     assert living.committed() in {None, 0}
@@ -335,6 +344,6 @@ def test_what_is_raised_again_by_the_dead_letter_ends_the_life(
     loop = living.running()
     send(living, "poison")
     monkeypatch.setattr(DeadLetterEnvelope, "letter", always(FORESEEN_BY_NOBODY))
-    with pytest.raises(KeyError, match="nobody foresaw"):
+    with pytest.raises(LookupError, match="nobody foresaw"):
         turns(loop, 20)
     assert living.committed() in {None, 0}

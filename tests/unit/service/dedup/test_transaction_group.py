@@ -81,6 +81,27 @@ def test_nothing_of_it_is_remembered_before_it_is_whole() -> None:
     assert reasons(plan.outputs) == [None]
 
 
+def test_a_record_that_a_bridge_stamped_joins_the_group_of_its_address() -> None:
+    plan = World().commit(member(0, 1, 2, "a"), member(1, 2, 2, "cluster/orders/0/7"))
+    assert values(plan) == [b"v0", b"v1"]
+
+
+def test_the_groups_that_wait_are_those_that_a_new_owner_finds() -> None:
+    world = World(addresses={"#": {"groups_open_max": 2}})
+    world.commit(member(0, 2, 3, name=b"a"), member(1, 1, 3, name=b"b"))
+    world.commit(member(2, 1, 3, name=b"a"))
+    assert PendingGroups.of(world.store).open == world.partition.groups.open
+    begun_again = [member(3, 1, 3, name=b"c"), member(4, 3, 3, name=b"a")]
+    plan = world.commit(*begun_again)
+    assert reasons(plan.outputs) == ["group-incomplete"] * 3
+    held_now = world.partition.groups.open
+    assert {name.group: set(group.bytes_of) for name, group in held_now.items()} == {
+        b"c": {1},
+        b"a": {3},
+    }
+    assert PendingGroups.of(world.store).open == held_now
+
+
 def test_a_duplicate_anywhere_rejects_all_of_it() -> None:
     world = World()
     world.commit(record(0, (DUPLICATE_ID, b"b")))
@@ -377,3 +398,18 @@ def test_a_group_of_a_name_that_was_used_before_has_a_time_of_its_own() -> None:
     groups.apply({name: PendingGroup(2, begun=7)})  # ended and begun again in one transaction
     assert groups.overdue(100, lambda _: 60) == []
     assert groups.overdue(161, lambda _: 60) == [name]
+
+
+@pytest.mark.parametrize(
+    ("records_max", "bytes_max", "count"),
+    [(4, 40, 3), (3, 40, 2), (4, 39, 2), (2, 40, 1), (4, 19, 1), (0, 0, 1)],
+)
+def test_as_many_groups_end_in_one_transaction_as_fit_and_at_least_one(
+    records_max: int, bytes_max: int, count: int
+) -> None:
+    groups, names = PendingGroups(), [GroupName("orders", name) for name in (b"a", b"b", b"c")]
+    members = [{1: 10}, {1: 10, 3: 10}, {2: 10}]
+    groups.open = {
+        name: PendingGroup(3, 0, each) for name, each in zip(names, members, strict=True)
+    }
+    assert groups.first(names, records_max, bytes_max) == names[:count]

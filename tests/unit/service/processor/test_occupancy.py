@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from service.config.addresses import AddressBook
+from service.dedup.partition import OccupancyStats
 from service.processor.occupancy import OccupancyScanner, StateSampler
 from service.telemetry.gauges import AddressFill, StateSample
 from state.model import PartitionId
 from state.rocksdb_store import RocksStores
 from state.store import StoreStats
+from state.strategies.base import Occupancy
 from tests.support.deciding import NOW_MS, SOURCE, World, named
 
 SIZE_4 = {"#": {"id_cache_size": 4}}
@@ -101,3 +103,27 @@ def test_a_store_on_disk_tells_what_it_takes(tmp_path: Path) -> None:
     assert found.memory_bytes > 0
     assert found.disk_bytes > 0
     assert found.stalls == 0
+
+
+def test_an_address_is_measured_again_when_it_or_its_settings_have_changed() -> None:
+    stats, book, later = OccupancyStats(), AddressBook.of({}), AddressBook.of(SIZE_4)
+    for change in (lambda: stats.begin(["a"], book), lambda: stats.changed("a")):
+        change()
+        assert stats.begin(["a"], book)
+        assert not stats.is_current("a", book)
+        stats.found("a", Occupancy(3), 4)
+        assert stats.is_current("a", book)
+        assert not stats.begin(["a"], book)
+    assert not stats.is_current("a", later)
+    assert stats.begin(["a"], later)
+    assert not stats.is_current("a", later)
+
+
+def test_of_an_address_that_cannot_be_measured_nothing_is_kept() -> None:
+    stats, book = OccupancyStats(), AddressBook.of({})
+    stats.begin(["a", "b"], book)
+    for address in ("a", "b"):
+        stats.found(address, Occupancy(3), 4)
+    stats.found("a", None, 4)
+    assert (stats.extents, stats.rooms) == ({"b": Occupancy(3)}, {"b": 4})
+    assert not stats.is_current("a", book)
