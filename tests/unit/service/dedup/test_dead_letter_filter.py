@@ -63,7 +63,9 @@ def test_of_several_sets_the_last_is_ours_and_those_before_it_belong_to_the_reco
 
 
 def test_what_somebody_added_after_our_set_is_kept() -> None:
-    assert list(view([*OWN, *ours(), ("mirror", b"m")]).headers) == [*OWN, ("mirror", b"m")]
+    headers = [*OWN, *ours(), ("mirror", b"m")]
+    assert list(view(headers).headers) == [*OWN, ("mirror", b"m")]
+    assert "mirror" not in parse_headers(headers).envelope
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,6 @@ def test_no_headers_break_anything_and_what_is_not_ours_is_never_lost(
     found = parse_headers(anything)
     if found.source is None:
         assert list(found.original) == anything
-    assert found.envelope.keys() <= {name.value for name in DeadLetter}
     kept = [each for each in anything if not each[0].startswith("ringfence.")]
     assert [each for each in found.original if not each[0].startswith("ringfence.")] == kept
 

@@ -109,3 +109,27 @@ def test_of_several_fields_the_first_one_that_is_missing_is_named() -> None:
     assert made.of(record(0, value=b'{"a": 1, "b": 2}'), []) == b"k/1/2"
     cause = "the value has nothing at {json:/b}"
     assert made.why_missing(record(0, value=b'{"a": 1}'), []) == cause
+
+
+@pytest.mark.parametrize(
+    ("text", "in_value"),
+    [
+        ("{key}", False),
+        ("{header:A}", False),
+        ("{key-json:/id}", False),
+        ("{json:/id}", True),
+        ("{sha256:value}", True),
+    ],
+)
+def test_a_field_has_the_name_of_its_template_and_tells_whether_it_reads_the_value(
+    text: str, *, in_value: bool
+) -> None:
+    field = member(text)
+    assert (field.name, field.in_value) == (text, in_value)
+
+
+@pytest.mark.parametrize("text", ["{key}", "{header:A}", "{sha256:value}"])
+def test_a_record_that_lacks_a_field_tells_which_one(text: str) -> None:
+    field, message = member(text), record(0, key=None, value=None)
+    assert field.of(message, []) is None
+    assert field.why_missing(message) == f"the record has nothing for {text}"
