@@ -77,6 +77,11 @@ def test_the_first_hop_commits_in_the_group_and_the_second_in_one_of_its_own() -
     assert decided[PartitionId(BY_ADDRESS, murmur2(b"k", 2))].offset == 1
 
 
+def test_a_partition_whose_records_are_only_carried_has_nothing_to_restore() -> None:
+    carrying = Hops().carrying.assignment.running.values()
+    assert [each.restored_records for each in carrying] == [0] * WIDE
+
+
 def test_by_address_whose_records_expire_is_refused() -> None:
     living = Living(ROUTE, partitions=WIDE, by_address_partitions=2)
     living.cluster.create_topic(BY_ADDRESS, 2)

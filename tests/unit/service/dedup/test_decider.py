@@ -9,11 +9,12 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
 from service.config.load import RouteSettings
+from service.dedup.batch import Batch, Slice, read
 from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.decider import apply_settings, give_up, import_ids, redrive
+from service.dedup.decider import apply_settings, decide, give_up, import_ids, redrive
 from service.dedup.output import TargetMissingError
 from service.dedup.pending_groups import GroupName
-from service.dedup.plan import BY_KEY, NO_TIME_MS, Output
+from service.dedup.plan import BY_KEY, NO_TIME_MS, Output, Plan
 from service.dedup.record import KnownId, RejectedError
 from service.dedup.route import InputPartition, InputRoute
 from service.kafka.io import UNREADABLE
@@ -444,6 +445,15 @@ def test_a_target_that_nobody_asked_for_is_missing_until_the_next_refresh() -> N
     assert topics(world.decide(record(0))) == ["new.topic"]
 
 
+def test_a_missing_fallback_topic_is_the_brokers_fault() -> None:
+    world = World(undeliverable={(SOURCE, 0)})
+    del world.cluster.logs[FALLBACK]
+    world.targets.refresh()
+    with pytest.raises(TargetMissingError) as caught:
+        world.decide(record(0, LATE))
+    assert caught.value.topic == FALLBACK
+
+
 def test_a_dead_letter_too_large_for_its_topic_goes_to_the_fallback() -> None:
     cluster = cluster_of(orders_unique=3)
     cluster.create_topic("orders.dlq", 3, record_bytes_max=300)
@@ -615,6 +625,17 @@ def test_no_more_than_sixteen_addresses_look_for_the_original_of_what_they_dropp
     plan = world.decide(*(named(n, b"a", key=b"%d" % (n % 20)) for n in range(40)))
     assert plan.tally.duplicates.total() == 20
     assert len(plan.tally.distances_ms) == 16
+
+
+def test_what_a_transaction_reads_is_counted_over_all_its_batches() -> None:
+    world, plan = World(), Plan()
+    batches = [
+        Batch((Slice.of(world.partition, *read([named(n, b"a")])[:2]),), NOW_MS, 100 + n)
+        for n in range(3)
+    ]
+    for _ in decide(batches, world.rules(), plan):
+        pass
+    assert plan.tally.bytes_read == 303
 
 
 def test_edits_go_to_the_changelog_of_the_partition() -> None:

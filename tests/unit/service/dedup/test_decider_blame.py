@@ -10,6 +10,7 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
 from service.dedup import checks as checks_module
 from service.dedup.claim import plain_ids, read_claim, read_membership
 from service.dedup.dead_letter import DeadLetterEnvelope
+from service.dedup.decider import UndecidedError
 from service.dedup.record import Record
 from service.dedup.route import InputPartition
 from state.keys import UnknownFormatError
@@ -18,6 +19,7 @@ from state.store import StoreCorruptError
 from state.strategies.base import StateChange
 from state.strategies.ring import RingDraft
 from tests.loop.test_two_hops import Hops
+from tests.support.deciding import World, named
 from tests.support.helpers import some
 from tests.support.living import Living, in_group, turns
 
@@ -106,11 +108,13 @@ def test_what_was_raised_is_logged_with_its_traceback(logged: list[EventDict]) -
     assert (line["log_level"], line["exc_info"]) == ("error", FORESEEN_BY_NOBODY)
 
 
-@pytest.mark.usefixtures("poisonous")
-def test_what_was_raised_keeps_nothing_alive_after_it_is_logged() -> None:
-    living = Living()
-    send(living, "poison")
-    turns(living.running(), 5)
+def test_what_was_raised_keeps_no_frames_alive_while_its_transaction_is_aborted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.dedup.evaluator.plain_ids", always(FORESEEN_BY_NOBODY))
+    with pytest.raises(UndecidedError) as undecided:
+        World().decide(named(0, b"a"))
+    assert undecided.value.fault.raised is FORESEEN_BY_NOBODY
     assert FORESEEN_BY_NOBODY.__traceback__ is None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ringfence.headers import Reason
 from service.config.load import RouteSettings
-from service.dedup.field import UnrenderableError
+from service.dedup.field import Field, KeyField, UnrenderableError
 from service.dedup.record import RejectedError
 from service.dedup.route import (
     InputPartition,
@@ -62,6 +62,25 @@ def test_a_key_without_text_is_named(key: bytes | None) -> None:
 )
 def test_what_no_record_changes_is_constant(text: str, constant: str | None) -> None:
     assert Template.parse(text, "orders").constant == constant
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "is_fixed_by_address"),
+    [
+        ("{topic}", None, True),
+        ("a{address}", None, True),
+        ("{key}", KeyField(), False),
+        ("{key}-{key}", KeyField(), False),
+        ("{key}-{header:A}", None, False),
+        ("{key}-{address}", None, False),
+    ],
+)
+def test_a_template_tells_what_decides_its_text(
+    text: str, field: Field | None, *, is_fixed_by_address: bool
+) -> None:
+    template = Template.parse(text, "orders")
+    assert template.field == field
+    assert template.is_fixed_by_address is is_fixed_by_address
 
 
 def test_a_field_in_a_value_is_only_text() -> None:

@@ -10,9 +10,15 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reas
 from service.config.load import RouteSettings
 from service.config.tasks import Hop
 from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.pending_groups import GroupName, PendingGroup, PendingGroups
+from service.dedup.pending_groups import (
+    GroupName,
+    PendingGroup,
+    PendingGroups,
+    PendingGroupsDraft,
+)
 from service.dedup.record import RejectedError
-from state.pending_group import HEADERS_MAX, KIND
+from state.memory_store import MemoryStore
+from state.pending_group import HEADERS_MAX, KIND, PendingRecord
 from tests.support.deciding import (
     FALLBACK,
     NOW_MS,
@@ -81,9 +87,12 @@ def test_nothing_of_it_is_remembered_before_it_is_whole() -> None:
     assert reasons(plan.outputs) == [None]
 
 
-def test_a_record_that_a_bridge_stamped_joins_the_group_of_its_address() -> None:
-    plan = World().commit(member(0, 1, 2, "a"), member(1, 2, 2, "cluster/orders/0/7"))
+def test_a_record_that_a_bridge_stamped_is_remembered_where_its_group_is() -> None:
+    world, stamp = World(), "cluster/orders/0/7"
+    plan = world.commit(member(0, 1, 2, "a"), member(1, 2, 2, stamp))
     assert values(plan) == [b"v0", b"v1"]
+    assert world.partition.addresses == {"orders"}
+    assert reasons(world.decide(record(2, (DUPLICATE_ID, b"a"))).outputs) == ["duplicate"]
 
 
 def test_the_groups_that_wait_are_those_that_a_new_owner_finds() -> None:
@@ -397,6 +406,7 @@ def test_a_group_of_a_name_that_was_used_before_has_a_time_of_its_own() -> None:
     assert groups.overdue(0, lambda _: 60) == []
     groups.apply({name: PendingGroup(2, begun=7)})  # ended and begun again in one transaction
     assert groups.overdue(100, lambda _: 60) == []
+    assert groups.overdue(160, lambda _: 60) == []
     assert groups.overdue(161, lambda _: 60) == [name]
 
 
@@ -413,3 +423,11 @@ def test_as_many_groups_end_in_one_transaction_as_fit_and_at_least_one(
         name: PendingGroup(3, 0, each) for name, each in zip(names, members, strict=True)
     }
     assert groups.first(names, records_max, bytes_max) == names[:count]
+
+
+def test_a_transaction_without_a_limit_has_room_for_another_group_that_ends() -> None:
+    draft, name = PendingGroupsDraft(PendingGroups(), MemoryStore()), GroupName("orders", b"t")
+    waiting = PendingRecord(2, 0, 0, NOW_MS, b"k", b"v", [])
+    draft.park(name, 1, waiting)
+    assert draft.end(name) == [waiting]
+    assert draft.has_room

@@ -123,6 +123,10 @@ def test_a_job_raises_no_revision_so_no_partition_commits_for_it() -> None:
     assert settings.redrives.by_id == {"1-x": JOB}
 
 
+def test_a_job_that_has_just_been_ordered_has_done_nothing() -> None:
+    assert JOB.view.progress == (0, 0, 0, 0, 0, 0, 0, {})
+
+
 def test_the_total_is_what_was_named_or_what_lies_in_the_spans() -> None:
     assert JOB.records_total == 1
     assert JOB._replace(order=ORDER._replace(letters=())).records_total == 101

@@ -299,11 +299,21 @@ def test_of_an_import_the_new_ones_are_counted(living: Living) -> None:
     assert answer(change, loop) == ImportAnswer(4, 0, complete=True)
 
 
+def test_an_imported_id_that_is_kept_as_a_digest_is_known_too() -> None:
+    living, identifier = Living(), "x" * (STORED_ID_BYTES_MAX + 1)
+    loop = living.running()
+    answer(ImportIds("orders", "orders", 0, (KnownId(identifier.encode()),)), loop)
+    living.send(identifier)
+    turns(loop)
+    assert (living.values("orders.unique"), living.values("orders.dlq")) == ([], [identifier])
+
+
 def test_where_no_address_has_room_an_import_says_why() -> None:
     living = Living(addresses={"#": {"addresses_max": 1}})
     living.send("a")
     loop = living.running()
-    with pytest.raises(NotPossible, match="1 addresses"):
+    cause = "the partition holds 1 addresses already"
+    with pytest.raises(NotPossible, match=rf"^\w+ takes no ids: {cause}\.$"):
         answer(ImportIds("another", "orders", 0, (KnownId(b"a"),)), loop)
 
 
