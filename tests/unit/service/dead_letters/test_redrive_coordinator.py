@@ -313,7 +313,7 @@ def test_that_a_job_was_cleared_here_is_known_before_it_is_read(site: Site) -> N
     assert site.coordinator.jobs()[name].cleared
 
 
-def test_a_redrive_that_is_cancelled_tells_how_far_it_is(site: Site) -> None:
+def test_a_redrive_that_is_cancelled_shows_how_far_it_is(site: Site) -> None:
     site.works()
     name, sent = site.order(), 0
     site.living.faults.at["init_transactions"] = repeat(gone())  # where its end is written

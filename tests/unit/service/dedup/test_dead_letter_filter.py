@@ -169,7 +169,7 @@ def test_a_foreign_record_has_neither_address_nor_reason() -> None:
         (DeadLetterFilter(headers=(("a", b"1"),)), True),
     ],
 )
-def test_a_filter_by_key_or_header_tells_something_of_them(
+def test_a_filter_by_key_or_header_finds_out_something_about_them(
     criteria: DeadLetterFilter, *, looks: bool
 ) -> None:
     assert criteria.looks_into_payload is looks

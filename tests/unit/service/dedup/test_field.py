@@ -81,7 +81,7 @@ def test_a_pointer_finds_text_a_number_or_a_boolean(pointer: str, found: bytes) 
         ),
     },
 )
-def test_a_record_without_the_member_tells_why_and_nothing_of_its_content(
+def test_a_record_without_the_member_is_explained_without_its_content(
     value: bytes | None, pointer: str, cause: str
 ) -> None:
     field, message = member(f"{{json:{pointer}}}"), record(0, value=value)
@@ -121,7 +121,7 @@ def test_of_several_fields_the_first_one_that_is_missing_is_named() -> None:
         ("{sha256:value}", True),
     ],
 )
-def test_a_field_has_the_name_of_its_template_and_tells_whether_it_reads_the_value(
+def test_a_field_knows_its_name_in_a_template_and_whether_it_reads_the_value(
     text: str, *, in_value: bool
 ) -> None:
     field = member(text)
@@ -129,7 +129,7 @@ def test_a_field_has_the_name_of_its_template_and_tells_whether_it_reads_the_val
 
 
 @pytest.mark.parametrize("text", ["{key}", "{header:A}", "{sha256:value}"])
-def test_a_record_that_lacks_a_field_tells_which_one(text: str) -> None:
+def test_the_field_that_a_record_lacks_is_named(text: str) -> None:
     field, message = member(text), record(0, key=None, value=None)
     assert field.of(message, []) is None
     assert field.why_missing(message) == f"the record has nothing for {text}"

@@ -75,7 +75,7 @@ def test_what_no_record_changes_is_constant(text: str, constant: str | None) -> 
         ("{key}-{address}", None, False),
     ],
 )
-def test_a_template_tells_what_decides_its_text(
+def test_a_template_knows_what_decides_its_text(
     text: str, field: Field | None, *, is_fixed_by_address: bool
 ) -> None:
     template = Template.parse(text, "orders")

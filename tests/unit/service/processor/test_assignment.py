@@ -722,7 +722,7 @@ def test_a_store_that_another_process_has_is_waited_for_and_not_wiped() -> None:
     assert living.faults.passed["store.wipe"] == 0
 
 
-# What it tells of its progress.
+# What it reports of its progress.
 
 
 def test_it_has_caught_up_once_each_partition_is_read_to_its_end_or_paused() -> None:
