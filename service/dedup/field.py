@@ -39,11 +39,11 @@ class Field:
     @property
     def name(self) -> str:
         """The field as it is written in a template."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of field has its own
 
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the field of a record, or None if the record lacks it."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of field has its own
 
     def why_missing(self, record: Record) -> str:  # noqa: ARG002 - of a member it depends on it
         """Return why a record lacks the field."""
