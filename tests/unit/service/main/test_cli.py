@@ -202,6 +202,34 @@ def test_a_command_that_is_stopped_while_it_reads_its_configuration_exits_with_0
         assert process.wait(LIMIT_S) == 0
 
 
+LOADER_THAT_CATCHES_EVERYTHING = """
+import signal
+import service.{module}
+
+def load(*_arguments):
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException as error:
+        raise ValueError("as pydantic does") from error
+
+service.{module}.load = load
+from service.main.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [("serve", "config.load"), ("bridge", "bridge.config")]
+)
+def test_a_library_that_catches_every_exception_does_not_change_the_exit_code_of_sigterm(
+    command: str, module: str
+) -> None:
+    program = LOADER_THAT_CATCHES_EVERYTHING.format(module=module)
+    words = [sys.executable, "-c", program, command, "--config", "any.toml"]
+    done = subprocess.run(words, cwd=Path(__file__).parents[4], check=False)
+    assert done.returncode == 0
+
+
 def test_a_token_is_printed_alone_and_its_line_beside_it_or_into_the_file(
     run: Run, tmp_path: Path
 ) -> None:
