@@ -289,7 +289,6 @@ class Evaluator:
         self.route = input_partition.route.settings.name
         self._base = contexts.packed_positions.base(input_partition.source)
         self._is_own = input_partition.source == progress.source
-        self._source, self._tally = input_partition.source, tally
         self._distance = tally.distances_ms.append
         self._progress = progress
         self.full_path = FullPath(contexts, self.checks)

@@ -8,6 +8,7 @@ Invariant: a field never changes a record, and no content of a record appears in
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +27,7 @@ class UnrenderableError(ValueError):
     """The record lacks a field; the message names it and says why."""
 
 
-class Field:
+class Field(ABC):
     """One field of a template."""
 
     __slots__ = ()
@@ -37,13 +38,13 @@ class Field:
         return False
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The field as it is written in a template."""
-        raise NotImplementedError  # each kind of field has its own
 
+    @abstractmethod
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the field of a record, or None if the record lacks it."""
-        raise NotImplementedError  # each kind of field has its own
 
     def why_missing(self, record: Record) -> str:  # noqa: ARG002 - of a member it depends on it
         """Return why a record lacks the field."""
@@ -118,7 +119,7 @@ class JsonField(Field):
     """A member of the JSON in the value or the key, by its JSON pointer (RFC 6901)."""
 
     pointer: str
-    in_key: bool = False
+    in_key: bool
 
     @property
     def name(self) -> str:
@@ -182,9 +183,7 @@ def field_of(name: str) -> Field:
 def _parsed(document: bytes, where: str) -> object:
     """Return the JSON of a key or value, with numbers as the text that stands there."""
     try:
-        return json.loads(
-            document.decode(), parse_int=str, parse_float=str, parse_constant=_refuse_constant
-        )
+        return _JSON.decode(document.decode())
     except UnicodeDecodeError:
         raise UnrenderableError(f"the {where} is not JSON: it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
@@ -210,3 +209,6 @@ def _resolved(document: object, pointer: str) -> object:
 
 def _refuse_constant(_name: str) -> NoReturn:
     raise json.JSONDecodeError("no JSON", "", 0)  # NaN and Infinity, which Python would take
+
+
+_JSON: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)

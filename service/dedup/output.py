@@ -116,7 +116,7 @@ class OutputResolver:
                 target = self.named(input_partition, template, record, letter, address or "")
                 if size_bytes(record.key(), record.value(), letter) <= target.record_bytes_max:
                     return target
-        return self._found(input_partition, self.fallback)
+        return self._found(input_partition, self.fallback, is_chosen=False)
 
     def named(
         self,
@@ -137,9 +137,7 @@ class OutputResolver:
                 raise RejectedError(Reason.NO_OUTPUT, f"{name[:249]!r} is not an allowed output")
         return self._found(input_partition, name, is_chosen=template.constant is None)
 
-    def _found(
-        self, input_partition: InputPartition, name: str, *, is_chosen: bool = False
-    ) -> OutputTopic:
+    def _found(self, input_partition: InputPartition, name: str, *, is_chosen: bool) -> OutputTopic:
         info = self.targets.find(name)
         if info is None:
             if is_chosen and self.targets.is_absent(name):
