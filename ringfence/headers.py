@@ -41,6 +41,9 @@ GROUP_SIZE: Final = "_TX_SIZE"
 GROUP_POSITION: Final = "_TX_SEQ"
 """Position in the group, from 1 to `GROUP_SIZE`."""
 
+REPLY_TO: Final = "_REPLY_TO"
+"""Name of the topic for a reply, which says how the record was decided."""
+
 ID_BYTES_MAX: Final = 64 * 1024
 """A longer duplicate id is an invalid claim."""
 

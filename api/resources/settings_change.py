@@ -65,6 +65,9 @@ class Route(Document):
     output: str = Field(description="Template of the output topic for accepted records.")
     dead_letter: str = Field(description="Template of the dead-letter topic for other records.")
     allowed_outputs: tuple[str, ...] = Field(description="Output topics that a record may choose.")
+    reply_topics: tuple[str, ...] = Field(
+        description="Topics that a record may name in `_REPLY_TO`, for a reply with its decision."
+    )
     missing_id: str = Field(
         description="What happens to a record without an id: `pass`, `stamp` or `dead_letter`."
     )

@@ -201,10 +201,12 @@ class _BatchChecks(Checks):
         target: OutputTopic,
         claim: Claim,
         repetition: Rejection | None,
+        blamed: int,
     ) -> None:
         """Record that the record is accepted."""
-        super().pass_on(place, record, headers, target, claim, repetition)
+        super().pass_on(place, record, headers, target, claim, repetition, blamed)
         self._at.outputs.clear()
+        self._at.replies.clear()
         self._note(place, record, claim, repetition)
 
     def reject(

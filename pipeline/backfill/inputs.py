@@ -122,7 +122,12 @@ class BackfillInputs:
     def rules(self, cache: Cache) -> DecisionContext:
         """Return the context of decisions: no sessions, and all output topics exist."""
         output_resolver = OutputResolver(
-            _AssumedTopics(), "", compressing=True, refused={}, undeliverable=set()
+            _AssumedTopics(),
+            "",
+            compressing=True,
+            refused={},
+            undeliverable=frozenset(),
+            unanswerable=frozenset(),
         )
         return DecisionContext(
             cluster_id="",

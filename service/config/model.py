@@ -391,6 +391,7 @@ class RouteSettings:
     output: _Template = "{topic}.unique"
     dead_letter: _Template = "{topic}.dlq"
     allowed_outputs: _Distinct[_Topic] = ()
+    reply_topics: _Distinct[_Topic] = ()
     missing_id: MissingId = "pass"
     on_partitions_added: Literal["fail", "keep"] = "fail"
 

@@ -86,6 +86,7 @@ def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigIs
     problems.extend(_repeated_names(routes))
     problems.extend(_scopes_of_one_address(routes))
     problems.extend(_read_and_written(routes))
+    problems.extend(_replies_among_records(routes))
     return problems
 
 
@@ -288,7 +289,27 @@ def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
                 yield ConfigIssue(what, "remove the input or change the target", paths)
 
 
+def _replies_among_records(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
+    """Find outputs and dead-letter topics that a publisher could have replies written to."""
+    targets = {topic: named for named in routes for topic in _targets(named.route)}
+    for named in routes:
+        for topic in named.route.reply_topics:
+            if topic in targets:
+                other = targets[topic]
+                what = (
+                    f'{named.where}.reply_topics has "{topic}", which is an output or dead-letter '
+                    f"topic of {other.where}"
+                )
+                paths = named.path("reply_topics"), other.path()
+                yield ConfigIssue(what, "use a topic that has nothing but replies", paths)
+
+
 def _written(route: RouteSettings) -> set[str]:
+    """Return the topics that a route writes, as far as they do not depend on a record."""
+    return _targets(route) | set(route.reply_topics)
+
+
+def _targets(route: RouteSettings) -> set[str]:
     """Return the targets that do not depend on a record: those of inputs given by name."""
     targets = set(route.allowed_outputs)
     for template in (route.output, route.dead_letter):

@@ -18,12 +18,14 @@ from service.dedup.claim import (
     published,
     read_claim,
     read_epoch,
+    reply_topic,
     stamp_prefix,
 )
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.plan import BatchCounts, Output
 from service.dedup.record import Record, RejectedError, name_of, origin_header
+from service.dedup.reply import Decision, Replies
 from service.dedup.route import InputPartition
 from service.kafka.topics import RepartitionTopic
 from state.cache import Cache
@@ -61,6 +63,19 @@ class DecisionProgress:
     now_ms: int = 0
     outputs: list[Output] = field(default_factory=list)
     """The outputs of the current slice."""
+    replies: list[tuple[str, Output | None]] = field(default_factory=list)
+    """The replies that its records ask for, each with the route; None if none can be sent."""
+
+    def begin(self, now_ms: int) -> None:
+        """Begin a slice, which is decided at this time."""
+        self.outputs, self.replies, self.now_ms = [], [], now_ms
+
+    def end(self, tally: BatchCounts) -> list[Output]:
+        """Count the replies; return outputs and replies."""
+        for route, reply in self.replies:
+            tally.replies[route, "no-topic" if reply is None else "sent"] += 1
+        replies = [reply for _, reply in self.replies if reply is not None]
+        return self.outputs + replies if replies else self.outputs
 
 
 class Checks:
@@ -82,6 +97,7 @@ class Checks:
         self._contexts = contexts
         self._progress = progress
         self._identifier = identifier_of(input_partition.route.settings.id)
+        self._replies = Replies(input_partition, self._identifier, rules.output_resolver)
         self._envelope_without_address = DeadLetterEnvelope(input_partition.source, None)
         self._envelopes: dict[str, DeadLetterEnvelope] = {}
 
@@ -246,10 +262,15 @@ class Checks:
         target: OutputTopic,
         claim: Claim,
         repetition: Rejection | None,
+        blamed: int,
     ) -> None:
-        """Forward the record, and remember its claim unless it is a duplicate."""
+        """Forward the record, and remember its claim unless it is a duplicate.
+
+        If the broker refuses the reply, the record at the offset `blamed` is at fault.
+        """
         outputs = self._progress.outputs
         outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
+        self._reply(record, headers, context, claim, repetition, blamed)
         label = (self._settings.name, context.cache)
         if repetition is not None:
             self._count(context, repetition)
@@ -273,6 +294,7 @@ class Checks:
         If the broker refuses the dead letter, the record at the offset `blamed` is at fault.
         """
         tally, route = self._tally, self._settings.name
+        self._reply(record, headers, context, claim, why, blamed)
         if why.reason in REPEATED and context is not None:
             self._count(context, why)
             if context.settings.on_duplicate == "drop" or not self._is_first(
@@ -288,6 +310,24 @@ class Checks:
         )
         tally.dead_letters[route, why.reason] += 1
         self._progress.outputs.append(output_of(record, target, letter, self._progress.now_ms))
+
+    def _reply(
+        self,
+        record: Record,
+        headers: Headers,
+        context: AddressContext | None,
+        claim: Claim,
+        why: Rejection | None,
+        blamed: int,
+    ) -> None:
+        """Tell the publisher how its record was decided, if the record asks for that."""
+        if not self._settings.reply_topics or reply_topic(headers) is None:
+            return
+        address, at = None if context is None else context.name, self.origin_of(record)
+        decision = Decision(record, headers, claim, address, at, why)
+        blame = (self._progress.source, blamed)
+        reply = self._replies.reply(decision, self._progress.now_ms, blame)
+        self._progress.replies.append((self._settings.name, reply))
 
     def _count(self, context: AddressContext, why: Rejection) -> None:
         """Count a duplicate and keep its distance."""

@@ -21,6 +21,7 @@ from ringfence.headers import (
     PREVIOUS,
     PUBLISHER,
     PUBLISHER_BYTES_MAX,
+    REPLY_TO,
     STREAM,
     Headers,
     Reason,
@@ -38,6 +39,9 @@ The other headers of a group only count beside GROUP.
 
 NOT_PLAIN_IN_SESSIONS: Final = NOT_PLAIN | {PUBLISHER}
 """The same while any publisher has a session."""
+
+NOT_PLAIN_WITH_REPLIES: Final = NOT_PLAIN_IN_SESSIONS | {REPLY_TO}
+"""The same where the route replies."""
 
 _OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
 
@@ -158,6 +162,11 @@ def _number(name: str, value: bytes) -> int:
 def stamp_prefix(cluster_id: str, source: PartitionId) -> bytes:
     """Return the stamp of records without an id, except for the offset at its end."""
     return f"{cluster_id}/{source.topic}/{source.partition}/".encode()
+
+
+def reply_topic(headers: Headers) -> bytes | None:
+    """Return the topic that a record names for its reply, or None."""
+    return next((value for name, value in headers if name == REPLY_TO and value is not None), None)
 
 
 def is_plain(headers: Headers, not_plain: AbstractSet[str]) -> bool:

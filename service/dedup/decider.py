@@ -93,7 +93,7 @@ def _bypassed(letter: RedrivenRecord, evaluator: Evaluator) -> Outcome:
         target = checks.target(letter, headers, context)
     except RejectedError:
         return "failed"
-    checks.pass_on(context, letter, headers, target, NO_CLAIM, None)
+    checks.pass_on(context, letter, headers, target, NO_CLAIM, None, letter.own_offset)
     return "accepted"
 
 
@@ -337,7 +337,7 @@ class _Decider:
     def decide(self, part: Slice, now_ms: int) -> list[Output]:
         """Decide every record, in order; return the outputs."""
         progress = self._progress
-        progress.outputs, progress.now_ms = [], now_ms
+        progress.begin(now_ms)
         self._forget_unrouted()
         column = part.headers
         if self._plan.on_headers is not None:
@@ -357,24 +357,24 @@ class _Decider:
             tally.bytes_consumed[evaluator.route] += sum(rows.sizes_bytes)
         self._delete_expired()
         self._count(times_ms)
-        return progress.outputs
+        return progress.end(tally)
 
     def give_up(self, groups: Sequence[GroupName], now_ms: int) -> list[Output]:
         """Dead-letter the pending records of these groups; return the outputs."""
         progress = self._progress
-        progress.outputs, progress.now_ms = [], now_ms
+        progress.begin(now_ms)
         grouping = self._grouping()
         for name in groups:
             records = grouping.time_out(name)
             self._plan.given_up |= {(self._source, record.own_offset) for record in records}
-        return progress.outputs
+        return progress.end(self._plan.tally)
 
     def redrive(
         self, letters: Iterable[RedrivenRecord], mode: Mode, now_ms: int, outcomes: list[Outcome]
     ) -> list[Output]:
-        """Decide dead letters again; return the outputs."""
+        """Decide dead letters again; return the outputs. No replies are sent."""
         progress, partition = self._progress, self._partition
-        progress.outputs, progress.now_ms = [], now_ms
+        progress.begin(now_ms)
         grouping, outputs, tally = self._grouping(), progress.outputs, self._plan.tally
         for letter in letters:
             # A repartitioned record has no offset here any more: the last one stands in for it.

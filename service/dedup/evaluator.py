@@ -16,6 +16,7 @@ from service.dedup.checks import Checks, DecisionContext, DecisionProgress, outp
 from service.dedup.claim import (
     NOT_PLAIN,
     NOT_PLAIN_IN_SESSIONS,
+    NOT_PLAIN_WITH_REPLIES,
     identifier_of,
     plain_ids,
     read_membership,
@@ -228,7 +229,7 @@ class FullPath:
         else:
             if known is not verdict:
                 claim = context.draft.renew(claim)
-            checks.pass_on(context, record, outgoing, target, claim, verdict)
+            checks.pass_on(context, record, outgoing, target, claim, verdict, offset)
 
     def fail(
         self,
@@ -294,6 +295,8 @@ class Evaluator:
         self.full_path = FullPath(contexts, self.checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
         self._not_plain = NOT_PLAIN_IN_SESSIONS if rules.epochs else NOT_PLAIN
+        if input_partition.route.settings.reply_topics:
+            self._not_plain = NOT_PLAIN_WITH_REPLIES
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Decide every record; add the outputs to the progress.

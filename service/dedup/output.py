@@ -59,6 +59,8 @@ class OutputResolver:
     """Records that the broker refused when sent alone, found by halving a batch."""
     undeliverable: AbstractSet[tuple[PartitionId, int]]
     """Those whose dead-letter topic refused them as well."""
+    unanswerable: AbstractSet[tuple[PartitionId, int]]
+    """Records that were refused together with the reply that they ask for."""
 
     def output(
         self, input_partition: InputPartition, record: Record, headers: Headers, address: str
@@ -118,6 +120,17 @@ class OutputResolver:
                     return target
         return self._found(input_partition, self.fallback, is_chosen=False)
 
+    def is_unanswerable(self, position: tuple[PartitionId, int]) -> bool:
+        """Whether the broker refused the record at this position together with its reply."""
+        return position in self.unanswerable or position in self.undeliverable
+
+    def reply(self, input_partition: InputPartition, name: str) -> OutputTopic | None:
+        """Return the topic that a record names for its reply; None if it may not or cannot be."""
+        if name in input_partition.route.settings.reply_topics:
+            with suppress(RejectedError):
+                return self._found(input_partition, name, is_chosen=True)
+        return None
+
     def named(
         self,
         input_partition: InputPartition,
@@ -169,21 +182,35 @@ class PoisonRecords:
     by_position: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
     """Records whose own dead letter was refused, or that of a group which they displaced."""
+    unanswerable: set[tuple[PartitionId, int]] = field(default_factory=set)
+    """Records that were refused alone with their reply; they are decided without it first."""
     suspects: dict[PartitionId, int] = field(default_factory=dict)
     """By partition the offset after the last record of refused transactions."""
 
     def narrow(self, plan: Plan, fault: KafkaFailure) -> bool:
         """Prepare the next attempt: half the batch, or dead-letter the record if it was alone.
 
+        A record that asks for a reply is tried without it first.
+
         A record whose dead letter is refused too goes to the fallback topic. Returns False if the
         fallback refused it as well, or if the plan read no record: nothing is left to try. If the
         failure was an exception, it is raised again then, since no record causes it.
         """
-        if self._narrows(plan, fault):
+        if self._drops_reply(plan) or self._narrows(plan, fault):
             return True
         if fault.raised is not None:
             raise fault.raised
         return False
+
+    def _drops_reply(self, plan: Plan) -> bool:
+        """Whether to try a record that was alone without its reply, which may be at fault."""
+        sent = any(result == "sent" for _route, result in plan.tally.replies)
+        if not sent or plan.tally.records_read != 1:
+            return False
+        ((source, end),) = plan.next_offsets.items()
+        self.suspects.update(plan.next_offsets)
+        self.unanswerable.add((source, end - 1))
+        return True
 
     def _narrows(self, plan: Plan, fault: KafkaFailure) -> bool:
         if plan.given_up:
@@ -208,6 +235,7 @@ class PoisonRecords:
         if is_dead_lettered:
             return False
         self.undeliverable.discard(position)
+        self.unanswerable.discard(position)  # its reply was not at fault
         self.by_position[position] = _rejection(fault)
         return True
 
@@ -231,9 +259,8 @@ class PoisonRecords:
 
         for position in [position for position in self.by_position if not is_ahead(*position)]:
             del self.by_position[position]
-        self.undeliverable -= {
-            position for position in self.undeliverable if not is_ahead(*position)
-        }
+        for positions in (self.undeliverable, self.unanswerable):
+            positions -= {position for position in positions if not is_ahead(*position)}
         for source in [s for s, end in self.suspects.items() if not is_ahead(s, end - 1)]:
             del self.suspects[source]
         if not self.suspects:

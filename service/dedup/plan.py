@@ -46,6 +46,8 @@ class BatchCounts:
     bytes_consumed: Counter[str] = field(default_factory=Counter)
     carried: Counter[str] = field(default_factory=Counter)
     """Records forwarded to the second hop, by route."""
+    replies: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Replies that records asked for, by route and result."""
     redriven: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Dead letters that were decided again, by mode and outcome."""
     records_read: int = 0

@@ -40,7 +40,7 @@ class Repartitioner:
     def decide(self, part: Slice, now_ms: int) -> list[Output]:
         """Return the outputs that forward the records, in order."""
         progress, name = self._progress, self._name
-        progress.outputs, progress.now_ms = [], now_ms
+        progress.begin(now_ms)
         topic, rejected = self._rules.by_address.topic, 0
         if self._plan.on_headers is not None:
             self._plan.on_headers(part.headers)
@@ -60,7 +60,7 @@ class Repartitioner:
             value, time_ms = message.value(), max(timestamp, 0)
             progress.outputs.append((topic, value, key, number, None, None, time_ms, carried))
         self._count(part, rejected)
-        return progress.outputs
+        return progress.end(self._plan.tally)
 
     def seal(self) -> Sequence[Output]:
         """Return no outputs: there is nothing to acknowledge."""

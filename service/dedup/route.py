@@ -99,9 +99,10 @@ class InputRoute(NamedTuple):
         return {piece for piece in pieces if isinstance(piece, Field)}
 
     def targets(self) -> set[str]:
-        """Return every target topic that does not depend on a record, and `allowed_outputs`."""
-        fixed = {self.output.constant, self.dead_letter.constant} - {None}
-        return {name for name in fixed if name is not None} | set(self.settings.allowed_outputs)
+        """Return every target topic that does not depend on a record, and those it may name."""
+        fixed = {self.output.constant, self.dead_letter.constant}
+        named = {*self.settings.allowed_outputs, *self.settings.reply_topics}
+        return {name for name in fixed if name is not None} | named
 
 
 def is_legal_topic(name: str) -> bool:

@@ -181,7 +181,7 @@ class TransactionGroups:
         full_path = zip(records, outgoing, targets, claims, verdicts, known, strict=True)
         for each, headers, target, claim, verdict, repeated in full_path:
             kept = claim if repeated is verdict else context.draft.renew(claim)
-            each.checks.pass_on(context, each.record, headers, target, kept, verdict)
+            each.checks.pass_on(context, each.record, headers, target, kept, verdict, closed_by)
 
 
 def _verdicts(

@@ -269,6 +269,7 @@ class ActiveSettings:
                 compressing=compresses(self.config.kafka.producer),
                 refused=poison_records.by_position,
                 undeliverable=poison_records.undeliverable,
+                unanswerable=poison_records.unanswerable,
             ),
             input_partitions=self._finder(),
             by_address=RepartitionTopic(

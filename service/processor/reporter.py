@@ -68,6 +68,8 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
         metrics.duplicates(route, label, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
+    for (route, result), records in tally.replies.items():
+        metrics.replies(route, result, records)
     for (mode, result), records in tally.redriven.items():
         metrics.redriven(mode, result, records)
     if tally.oldest_ms != NO_TIME_MS:

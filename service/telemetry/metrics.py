@@ -160,6 +160,10 @@ class Metrics:
         """Count dead letters of a committed batch."""
         self._dead_letters.labels(route, reason).inc(records)
 
+    def replies(self, route: str, result: str, records: int) -> None:
+        """Count the records of a committed batch that asked for a reply."""
+        self._replies.labels(route, result).inc(records)
+
     def redriven(self, mode: str, result: str, records: int) -> None:
         """Count dead letters that were decided again in a committed transaction."""
         self._redriven.labels(mode, result).inc(records)
@@ -300,7 +304,9 @@ class Metrics:
         self._dead_letters = self._counter(
             "dead_letters", "Records written to a dead-letter topic.", "route", "reason"
         )
-
+        self._replies = self._counter(
+            "replies", "Records that asked for a reply, by whether it was sent.", "route", "result"
+        )
         self._redriven = self._counter(
             "redriven", "Dead letters decided again, by their result.", "mode", "result"
         )

@@ -24,6 +24,7 @@ from ringfence.headers import (
     PREVIOUS,
     PUBLISHER,
     PUBLISHER_BYTES_MAX,
+    REPLY_TO,
     STREAM,
     DeadLetter,
 )
@@ -72,6 +73,8 @@ _ODD_TARGETS: Final = (
     *(b"absent", b"elsewhere", b"../etc", b"", b".", b"\xff", b"o" * 249, b"o" * 250),
     *("\N{HOT BEVERAGE}".encode(), b"o\x00"),
 )
+REPLIES: Final = ("replies", "narrow-replies")
+_ODD_REPLIES: Final = (None, b"absent", b"orders.unique", b"orders", b"", b"\xff", b"r" * 250)
 _NAMES: Final = (
     *("x", "", "\x00", "\N{HOT BEVERAGE}", "n" * 300, "traceparent", MARK, ORIGIN, DUPLICATE_ID),
     *(name.value for name in DeadLetter),
@@ -185,6 +188,12 @@ def _way(chance: random.Random) -> Iterator[tuple[str, bytes | None]]:
         yield TO, chance.choice(_ODD_TARGETS if _once_in(chance, 20) else targets)
 
 
+def _asking(chance: random.Random) -> Iterator[tuple[str, bytes | None]]:
+    if chance.random() < 0.4:
+        topics = [name.encode() for name in REPLIES]
+        yield REPLY_TO, chance.choice(_ODD_REPLIES if _once_in(chance, 10) else topics)
+
+
 def _others(chance: random.Random) -> Iterator[tuple[str, bytes | None]]:
     while _once_in(chance, 4):
         yield chance.choice(_NAMES), chance.choice(_VALUES)
@@ -201,6 +210,7 @@ _PARTS: Final[tuple[Callable[[random.Random], Iterator[tuple[str, bytes | None]]
     _publishing,
     _grouping,
     _way,
+    _asking,
     _others,
 )
 

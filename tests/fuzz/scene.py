@@ -19,7 +19,7 @@ from state.model import PartitionId
 from state.pending_group import parked_in
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
-from tests.fuzz.records import ADDRESS, TARGETS, TO, number_of, record_of, told
+from tests.fuzz.records import ADDRESS, REPLIES, TARGETS, TO, number_of, record_of, told
 from tests.simulation.disk import Disk
 from tests.support.living import GROUP, Living, refused, turn_until_running
 
@@ -45,6 +45,7 @@ def route_of(chance: random.Random) -> RouteSettings:
         output=f"{{header:{TO}}}" if steered else "orders.unique",
         dead_letter=f"{{header:{TO}}}.dlq" if chance.random() < 0.2 else "orders.dlq",
         allowed_outputs=(*TARGETS, *LETTERS[1:], "absent"),
+        reply_topics=(*REPLIES, "absent") if chance.random() < 0.6 else (),
         missing_id=chance.choice(("pass", "stamp", "dead_letter")),
     )
 
@@ -133,6 +134,15 @@ class Scene:
         self._turn()  # publishes what was counted
         self._restart()
 
+    @property
+    def replies(self) -> bool:
+        """Whether the route replies to records that ask for it."""
+        return bool(self._route.reply_topics)
+
+    def replies_on(self, topic: str) -> Iterator[Record]:
+        """What was replied on a topic."""
+        return self._records((topic,))
+
     def outputs(self) -> Iterator[Record]:
         """What was accepted."""
         yield from self._records(OUTPUTS)
@@ -140,6 +150,10 @@ class Scene:
     def letters(self) -> Iterator[Record]:
         """What was not."""
         yield from self._records((*LETTERS, FALLBACK))
+
+    def letters_of_fallback(self) -> Iterator[Record]:
+        """Those that their own topic did not take, and others."""
+        return self._records((FALLBACK,))
 
     def waiting(self) -> Iterator[tuple[PartitionId, int]]:
         """The records that wait for their group, by their place in the input."""
@@ -176,6 +190,9 @@ class Scene:
             takes = chance.choice((said, said, 1_500))
             wide = chance.choice((partitions, partitions, 1, 3))
             cluster.create_topic(name, wide, record_bytes_max=said, limit_bytes=takes)
+
+        for name, said, takes in (("replies", 1 << 20, 1 << 20), ("narrow-replies", 1_000, 200)):
+            cluster.create_topic(name, 2, record_bytes_max=said, limit_bytes=takes)
 
     def _restart(self) -> None:
         for loop in self._loops:

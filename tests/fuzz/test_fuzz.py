@@ -4,27 +4,39 @@
 again.
 """
 
+import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pytest
 from confluent_kafka import Message
 from structlog.testing import capture_logs
 
-from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason
+from ringfence.headers import (
+    BOOKMARK,
+    DUPLICATE_ID,
+    GROUP,
+    MARK,
+    REPEATED,
+    REPLY_TO,
+    Headers,
+    Reason,
+)
 from service.dedup import batch as consume
 from service.dedup.address import AddressContext
 from service.dedup.checks import Checks
 from service.dedup.evaluator import Evaluator
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.record import Record as Read
+from service.dedup.record import source_of
 from service.kafka import io
 from state.model import Claim
 from tests.fakes.partition import Record
-from tests.fuzz.records import NOT_TEXT, UNFORESEEN, number_of, told
+from tests.fuzz.records import NOT_TEXT, REPLIES, UNFORESEEN, number_of, told
 from tests.fuzz.scene import Scene, place_of
+from tests.support.helpers import some
 
 RECORDS: Final = int(os.environ.get("RINGFENCE_FUZZ_RECORDS") or 3_000)
 SEED: Final = os.environ.get("RINGFENCE_SEED")
@@ -33,6 +45,7 @@ FIRST: Final = int(os.environ.get("RINGFENCE_FIRST_SEED") or 0)
 SEEDS: Final = [int(SEED)] if SEED else range(FIRST, FIRST + RECORDS // OF_A_SCENE)
 FAILING: Final = ("IndexError: by intent", "KeyError: 'by intent'", "RecursionError: by intent")
 """What the checks of some records are made to raise."""
+WAITS: Final = "waits"
 ADDED: Final = {DUPLICATE_ID, BOOKMARK, MARK}
 """What an output may have behind the headers that came."""
 
@@ -92,7 +105,7 @@ def test_no_record_ends_the_process_and_each_has_one_fate(seed: int) -> None:
     scene = Scene(seed)
     with capture_logs():
         scene.run(OF_A_SCENE, 10)
-    fates = Counter[int]()
+    fates, outcomes = Counter[int](), dict[int, str]()
     records = {
         number_of(record.value, record.timestamp_ms): record
         for sent in scene.sent.values()
@@ -102,17 +115,58 @@ def test_no_record_ends_the_process_and_each_has_one_fate(seed: int) -> None:
     marked = 0
     for output in scene.outputs():
         number = number_of(output.value, output.timestamp_ms)
-        marked += is_marked(records[number], output)
+        is_repeated = is_marked(records[number], output)
+        marked += is_repeated
+        outcomes[number] = "duplicate" if is_repeated else "accepted"
         fates[number] += 1
     for letter in scene.letters():
         source, offset = place_of(letter)
         number = scene.number_of(source, offset)
         check_letter(records[number], letter)
+        outcomes[number] = told(letter.headers)["reason"]
         fates[number] += 1
     for source, offset in scene.waiting():
+        outcomes[scene.number_of(source, offset)] = WAITS
         fates[scene.number_of(source, offset)] += 1
     assert {number for number, count in fates.items() if count > 1} == set()
     assert len(records) - len(fates) == scene.dropped() - marked, "the others were dropped"
+    check_replies(scene, records, outcomes)
+
+
+def check_replies(scene: Scene, records: Mapping[int, Record], outcomes: Mapping[int, str]) -> None:
+    """Each says what became of a record that asked for it there, and none is missing."""
+    asked = {number: asked_on(record) for number, record in records.items()}
+    given = Counter[int]()
+    for topic in REPLIES:
+        for reply in scene.replies_on(topic):
+            payload = json.loads(reply.value or b"")
+            place, _, offset = payload["record"].rpartition("@")
+            number = scene.number_of(some(source_of(place.encode())), int(offset))
+            given[number] += 1
+            assert asked[number] == topic
+            outcome = payload["reason"] if payload["outcome"] == "refused" else payload["outcome"]
+            if number in outcomes:
+                assert outcome == outcomes[number]
+            else:
+                assert outcome in REPEATED, "it was dropped"
+    assert set(given.values()) <= {1}
+    unreplied = {number for number, topic in asked.items() if topic == REPLIES[0]} - given.keys()
+    if scene.replies:
+        places = [place_of(letter) for letter in scene.letters_of_fallback()]
+        unreplied -= {scene.number_of(*place) for place in places}
+        # A reply that the broker refuses takes those of its group along.
+        unreplied = {n for n in unreplied if GROUP not in dict(records[n].headers or [])}
+        silent = {Reason.UNREADABLE_HEADERS, WAITS}
+        assert {n for n in unreplied if outcomes.get(n) not in silent} == set()
+    else:
+        assert not given
+
+
+def asked_on(record: Record) -> str | None:
+    """The topic that a record names for its reply."""
+    named = (value for name, value in record.headers or [] if name == REPLY_TO)
+    topic = next((value for value in named if value is not None), b"")
+    return topic.decode(errors="replace") or None
 
 
 def is_marked(record: Record, output: Record) -> bool:

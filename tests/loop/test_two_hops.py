@@ -30,9 +30,9 @@ BY_ADDRESS = f"{GROUP}.by-address"
 class Hops:
     """One instance with both of its processes."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, route: RouteSettings = ROUTE, **settings: object) -> None:
         own = {"partitions": WIDE, "by_address_partitions": 2, **settings}
-        self.living = Living(ROUTE, **own)  # type: ignore[arg-type]  # by name
+        self.living = Living(route, **own)  # type: ignore[arg-type]  # by name
         self.carrying = self.loop(Hop.INPUTS)
         self.deciding = self.loop(Hop.ADDRESSES)
         turn_until_running(self.carrying)

@@ -129,6 +129,7 @@ class World:
                 compressing=self.compressing,
                 refused=self.refused,
                 undeliverable=self.undeliverable,
+                unanswerable=frozenset(),
             ),
             input_partitions=self._find,
             by_address=RepartitionTopic(BY_ADDRESS.topic, 12),

@@ -113,8 +113,8 @@ class Living:
             AddressBook.of(addresses or {}),
         )
         self.board = StatusBoard(_NOTHING, self.clock.monotonic_s)
-        metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
-        self.watch = Reporter(self.config.service, self.clock, self.board, metrics)
+        self.metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
+        self.watch = Reporter(self.config.service, self.clock, self.board, self.metrics)
         session_ms = self.config.service.session_timeout_ms
         self.retry_policy = RetryPolicy(self.watch, self.clock, session_ms)
         self.inbox = QueryInbox(10)

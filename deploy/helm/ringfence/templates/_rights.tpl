@@ -14,7 +14,7 @@ What an expression or a header names cannot be told ahead: that is for strimzi.u
 {{- $inputs := list -}}{{- $targets := list -}}{{- $open := list -}}
 {{- range .Values.config.routes -}}
 {{- $templates := list (.output | default "{topic}.unique") (.dead_letter | default "{topic}.dlq") -}}
-{{- $targets = concat $targets (.allowed_outputs | default list) -}}
+{{- $targets = concat $targets (.allowed_outputs | default list) (.reply_topics | default list) -}}
 {{- range $input := .inputs -}}
 {{- if hasPrefix "^" $input }}{{ $open = append $open $input }}{{ else }}{{ $inputs = append $inputs $input }}{{ end -}}
 {{- range $template := $templates -}}

@@ -78,7 +78,12 @@ class TheService:
             book=inputs.rules(self._cache).book,
             cache=self._cache,
             output_resolver=OutputResolver(
-                found, FALLBACK, compressing=True, refused={}, undeliverable=set()
+                found,
+                FALLBACK,
+                compressing=True,
+                refused={},
+                undeliverable=set(),
+                unanswerable=set(),
             ),
             input_partitions=finder(inputs.routes, inputs.group_id, _no_topics),
             by_address=inputs.by_address,

@@ -44,6 +44,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.duplicates("r", "a", 1)
     metrics.dead_letters("r", "duplicate", 1)
     metrics.bridged("t", 1, 1)
+    metrics.replies("r", "sent", 1)
     metrics.redriven("through", "accepted", 1)
     metrics.stage("poll", 1)
     metrics.committed(1)
