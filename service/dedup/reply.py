@@ -1,6 +1,6 @@
-"""Reply: tells a publisher how its record was decided, on a topic that the record names.
+"""Reply: a record that says how another was decided, on the topic which that record names.
 
-A record asks for it with the header `_REPLY_TO`. The reply is written in the transaction that
+A publisher asks for it with the header `_REPLY_TO`. The reply is written in the transaction that
 decides the record: a reader with `read_committed` sees it once, and only if the decision counts.
 Invariant: a reply never changes the fate of its record. Without a topic that the route allows, that
 exists and that takes the reply, the record is decided all the same.
