@@ -1,4 +1,4 @@
-"""Replies: a publisher that asks is told how each record was decided, and never instead of that."""
+"""Replies: a publisher that asks learns how each record was decided, and the decision is the same."""
 
 import json
 from dataclasses import replace
