@@ -1,4 +1,4 @@
-"""Replies: a publisher that asks learns how each record was decided, and the decision is the same."""
+"""Replies: a publisher that asks learns how each of its records was decided."""
 
 import json
 from dataclasses import replace
