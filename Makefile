@@ -10,7 +10,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood docs test-helm test-security test-browser test-image pictures ci lock clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -126,8 +126,11 @@ lock: ## pin requirements/*.in anew, with hashes
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 
+release: .venv/demo ## VERSION=x.y.z: packages, chart, image, bills of materials and checksums in dist/ (ARGS=--without-image)
+	$(BIN)/python -m tools.release "$(VERSION)" $(ARGS)
+
 clean: ## remove the environment and everything that runs left behind
-	rm -rf .venv .run clients/java/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .run dist clients/java/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The environment: one marker for each set of requirements; installed from the lock files alone.
 .venv/made:

@@ -35,7 +35,10 @@ PAGES: Final = sorted(
     for page in (ROOT / folder).glob("*.md")
     if page.name != "CHANGELOG.md"
 )
-OTHERS: Final = {"docker", "kubectl", "helm", "pip", "kafka-transactions.sh", "copy", "echo"}
+OTHERS: Final = {
+    *("docker", "kubectl", "helm", "kind", "pip", "kafka-transactions.sh", "copy", "echo"),
+    *("git", "gpg", "cosign", "skopeo", "sha256sum"),
+}
 """Programs that are not ours; the chart's own tests render what `helm` is given."""
 CLIENTS: Final = {"java", "go", "js"}
 """Languages of producers that the wire contract shows; they need their own clients to run."""

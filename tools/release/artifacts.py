@@ -1,0 +1,85 @@
+"""Files of a release, all but the image: packages, chart, bill of materials, checksums.
+
+They are built from an export of the commit, and take their times from it: the same commit gives the
+same bytes.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tools.go import GoBuildError, GoMissingError
+from tools.helm.build import HELM
+from tools.image.contents import Package, as_cyclonedx
+from tools.release.errors import BuildError
+from tools.release.source import Source
+
+CHECKSUMS: Final = "SHA256SUMS"
+_TIMEOUT_S: Final = 600
+_BUILD: Final = (
+    "import sys; from hatchling.build import build_sdist, build_wheel;"
+    "build_sdist(sys.argv[1]); build_wheel(sys.argv[1])"
+)
+
+
+def build(source: Source, folder: Path) -> None:
+    """Build all but the image and the checksums into a folder; raise BuildError."""
+    name = f"ringfence_server-{source.version}"
+    with tempfile.TemporaryDirectory(prefix="ringfence-release-") as temporary:
+        exported = Path(temporary) / "source"
+        source.export(exported)
+        for project in (exported / "ringfence", exported):
+            _run(source, project, sys.executable, "-c", _BUILD, str(folder))
+        _package_chart(source, exported / "deploy" / "helm" / "ringfence", folder)
+        locked = exported / "requirements" / "service.txt"
+        shutil.copy(locked, folder / f"{name}.requirements.txt")
+        bill = as_cyclonedx("ringfence-server", source.version, locked_packages(locked))
+    (folder / f"{name}.cdx.json").write_text(bill, "utf-8")
+    notes = folder / f"ringfence-{source.version}.notes.md"
+    notes.write_text(source.section.notes, "utf-8")
+
+
+def locked_packages(file: Path) -> list[Package]:
+    """Return the packages of a lock file, on every platform that it is for."""
+    found = re.findall(r"^([\w.-]+)==([^\s;]+)", file.read_text("utf-8"), re.MULTILINE)
+    return [Package("pypi", name.lower(), version) for name, version in found]
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the SHA-256 of every file of a folder, as `sha256sum --check` reads it."""
+    lines = []
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n")
+    (folder / CHECKSUMS).write_text("".join(lines), "ascii")
+
+
+def _package_chart(source: Source, chart: Path, folder: Path) -> None:
+    try:
+        helm = HELM.binary()
+    except (GoMissingError, GoBuildError) as unavailable:
+        raise BuildError(f"The chart cannot be packaged: {unavailable}") from unavailable
+    _run(source, chart.parent, str(helm), "package", str(chart), "--destination", str(folder))
+
+
+def _run(source: Source, cwd: Path, *command: str) -> None:
+    """Run a program that takes the time of the commit for the present."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(source.committed_s)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise BuildError(f"`{' '.join(command)}` failed:\n{output}")
