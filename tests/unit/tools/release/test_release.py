@@ -1,5 +1,6 @@
 """A release is refused unless the commit is whole and states the version that is asked for."""
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -125,6 +126,23 @@ def test_every_file_of_this_checkout_states_the_same_version() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]
     assert stated_otherwise(CHECKOUT, project["version"]) == []
     assert section((CHECKOUT / "CHANGELOG.md").read_text("utf-8"), project["version"]).body
+
+
+def test_pages_and_files_name_the_image_the_chart_and_the_packages_of_this_version() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = (
+        r"ringfence(?:[_-]server|-spark)?(?:==|[:-])(\d+\.\d+\.\d+)"
+        r"|--version (\d\S+)|VERSION=(\d\S*\d)"
+    )
+    pages = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("deploy/**/*.md")]
+    found = {
+        (page.name, version)
+        for page in (*pages, CHECKOUT / "Dockerfile")
+        for versions in re.findall(named, page.read_text("utf-8"))
+        for version in filter(None, versions)
+    }
+    assert len(found) > 5
+    assert {version for _, version in found} == {project["version"]}, found
 
 
 def test_an_export_has_the_files_of_the_commit_and_its_time(checkout: Path) -> None:
