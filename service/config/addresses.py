@@ -10,7 +10,7 @@ Pure: no clock, no files. An AddressBook is immutable, and its cache is bounded.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple, cast
 
@@ -165,6 +165,13 @@ class AddressBook:
         """Return the addresses that have an exact or literal pattern."""
         wild = {wildcard.pattern for wildcard in self._wildcards} | set(self._literals.values())
         return (*self._literals, *(pattern for pattern in self.patterns if pattern not in wild))
+
+    @property
+    def groups(self) -> Iterator[tuple[str, AddressSettings]]:
+        """Yield each named address and each pattern with the settings that it has."""
+        wild = (wildcard.pattern for wildcard in self._wildcards)
+        for name in dict.fromkeys((*self.named, *wild)):
+            yield name, self.settings(name)
 
     @property
     def covers(self) -> bool:

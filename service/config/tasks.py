@@ -72,10 +72,14 @@ def tasks_on(hops: Sequence[Hop], workers: int) -> tuple[Task, ...]:
     return tuple(Task(worker, hop) for worker in range(workers) for hop in hops)
 
 
-def share_of(config: Config) -> Config:
-    """Return the configuration of one process: the deciding processes share the id cache memory."""
+def deciding_processes(config: Config) -> int:
+    """Return how many processes of an instance decide, and so have ids in memory."""
     decides = {Hop.INPUTS: "partition", Hop.ADDRESSES: "address"}
     scopes = {route.scope for route in config.routes}
-    deciding = [each for each in tasks_of(config) if decides[each.hop] in scopes]
-    memory_mb = max(1, config.service.cache_memory_mb // max(1, len(deciding)))
+    return sum(decides[each.hop] in scopes for each in tasks_of(config))
+
+
+def share_of(config: Config) -> Config:
+    """Return the configuration of one process: the deciding processes share the id cache memory."""
+    memory_mb = max(1, config.service.cache_memory_mb // max(1, deciding_processes(config)))
     return replace(config, service=replace(config.service, cache_memory_mb=memory_mb))

@@ -1,5 +1,6 @@
 """`ringfence check`: compares the configuration with the broker, and changes nothing."""
 
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaException
 from service.clock import Clock, SystemClock
 from service.config.kafka_properties import SERVERS
 from service.config.load import Config
-from service.config.tasks import Hop, consumer_group
+from service.config.tasks import Hop, consumer_group, deciding_processes
 from service.dedup.route import (
     InputRoute,
     decides_by_address,
@@ -19,6 +20,7 @@ from service.dedup.route import (
     written_topics,
 )
 from service.errors import ConfigIssue, ExitCode, ExitError
+from service.formatting import plural
 from service.kafka.acls import (
     READING,
     WRITING,
@@ -44,8 +46,31 @@ from service.kafka.topics import (
 )
 from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.processor.input_topics import internal_topics
+from service.queries import sizing
+from state.cache import FULL
+
+_MIB: Final = 1024 * 1024
 
 _GROUP: Final = frozenset({"READ"})
+
+
+def memory_warnings(config: Config) -> Iterator[str]:
+    """Yield a sentence for each address that does not fit into the memory of one process."""
+    processes = deciding_processes(config)
+    for name, settings in config.addresses.groups:
+        if not settings.size_of_ids:
+            continue
+        ids, is_window = settings.room, settings.strategy == "window"
+        needs_mb = math.ceil(sizing.memory_bytes(ids, is_window=is_window) / _MIB)
+        wants_mb = sizing.round_up(math.ceil(needs_mb / FULL)) * processes
+        has_mb = config.service.cache_memory_mb
+        if wants_mb > has_mb:
+            yield (
+                f'addresses."{name}".{settings.size_of_ids} is {ids:,}: some {needs_mb:,} MiB when '
+                f"it is full, too much for one process: {has_mb} MiB, service.cache_memory_mb, "
+                f"are shared by {plural(processes, 'process', 'processes')}, and without room one "
+                f"decides few messages at a time; set it to {wants_mb} or more"
+            )
 
 
 def needs_of_routes(routes: Mapping[str, InputRoute]) -> dict[str, frozenset[str]]:

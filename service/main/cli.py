@@ -221,6 +221,8 @@ def check(config_file: ConfigFile) -> None:
     for finding in findings:
         for name, topics in finding.topics.items():
             _say(f"{name}: {', '.join(topics) or 'none'}")
+    if any(finding.topics.get("outputs") for finding in findings):
+        _say("Consumers of outputs need isolation.level=read_committed.")
     for warning in dict.fromkeys(text for finding in findings for text in finding.warnings):
         _say(f"warning: {warning}", err=True)
     _say(_listed(found) if found else f"{config_file} is good.")
@@ -318,15 +320,16 @@ def _check_service(config_file: Path) -> CheckFinding:
     from service.config.load import load_lenient
     from service.config.validation import exposed_files
     from service.kafka.clients import property_problems
+    from service.main.check import check as ask_broker
+    from service.main.check import memory_warnings
 
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
-    warnings = [] if config is None else list(exposed_files(config.api))
+    warnings = [] if config is None else [*exposed_files(config.api), *memory_warnings(config)]
     # Without bootstrap servers there is no broker to query; that is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
         return CheckFinding(problems, {}, warnings)
-    from service.main.check import check as ask_broker
 
     report = _answered(problems, lambda: ask_broker(config))
     topics = {"inputs": report.inputs, "outputs": report.outputs}

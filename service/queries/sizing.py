@@ -112,16 +112,23 @@ def sized(
     size = round_up(math.ceil(needed * SAFETY))
     if size > SIZE_MAX:
         return None
-    ring_bytes = WHOLE_BYTES if size <= WHOLE_IDS_MAX else COMPACT_BYTES
-    ids = size * max(1, partitions)
+    partitions = max(1, partitions)
+    ids = size * partitions
     return RequiredSize(
         ids_needed=needed,
         size=size,
-        memory_bytes=ids * (WINDOW_BYTES if is_window else ring_bytes),
+        memory_bytes=partitions * memory_bytes(size, is_window=is_window),
         stored_bytes=ids * STORED_BYTES,
         restore_ms=math.ceil(1000 * ids / RESTORED_PER_SECOND),
         load_ms=math.ceil(ids * (WINDOW_LOAD_US if is_window else RING_LOAD_US) / 1000),
     )
+
+
+def memory_bytes(size: int, *, is_window: bool) -> int:
+    """Return the memory of the ids of an address on one partition when its size is reached."""
+    if is_window:
+        return size * WINDOW_BYTES
+    return size * (WHOLE_BYTES if size <= WHOLE_IDS_MAX else COMPACT_BYTES)
 
 
 def round_up(number: int) -> int:

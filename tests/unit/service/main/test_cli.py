@@ -104,6 +104,29 @@ def test_check_warns_of_secrets_that_every_user_can_read(run: Run, tmp_path: Pat
     assert line.startswith(f"warning: {files['peer_token_file']} of api.peer_token_file can be")
 
 
+def test_check_warns_of_an_address_that_does_not_fit_into_one_process(
+    run: Run, tmp_path: Path
+) -> None:
+    config = tmp_path / "ringfence.toml"
+    config.write_text(
+        '[service]\nworkers = 2\n[[routes]]\ninputs = ["a"]\n'
+        '[addresses."orders"]\nid_cache_size = 10_000_000\n'
+        '[addresses."large.#"]\nid_cache_size = 7_000_000\n'
+        '[addresses."window"]\nstrategy = "window"\nwindow_size = 300_000\n'
+        '[addresses."numbers"]\nstrategy = "sequence"\npublishers_max = 10_000_000\n'
+        '[addresses."#"]\nid_cache_size = 400_000\n'
+    )
+    warned = run("check", "--config", str(config), code=1)[1].splitlines()
+    assert [line.split(": 256", 1)[0] for line in warned] == [
+        f"warning: {size}: some {mib} MiB when it is full, too much for one process"
+        for size, mib in (
+            ('addresses."orders".id_cache_size is 10,000,000', 115),
+            ('addresses."window".window_size is 300,000', 129),
+        )
+    ]
+    assert warned[0].endswith("; set it to 320 or more")
+
+
 def test_a_bridge_with_a_faulty_configuration_ends_with_2(run: Run, faulty: Path) -> None:
     assert "bridge.topics is missing" in run("bridge", "--config", str(faulty), code=2)[1]
 
