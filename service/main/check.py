@@ -45,6 +45,7 @@ from service.kafka.topics import (
     new_target,
 )
 from service.metadata.effective_config import EffectiveConfig, in_effect
+from service.metadata.layout import Topology, contradiction
 from service.processor.input_topics import internal_topics
 from service.queries import sizing
 from state.cache import FULL
@@ -143,15 +144,20 @@ def report_in_effect(
     operations = rights.of_topics([topic]).get(topic)
     may_read = operations is None or operations >= READING
     found = in_effect(file, clients, clock) if may_read else EffectiveConfig(file)
-    report = report_of(found.config, clients.cluster, rights)
+    report = report_of(found.config, clients.cluster, rights, found.layout)
     if found.fault is None:
         return report
     problem = ConfigIssue(found.fault, "correct the file, or set them again over REST")
     return report._replace(problems=(problem, *report.problems))
 
 
-def report_of(config: Config, cluster: ClusterAdmin, rights: AclQueries) -> CheckReport:
-    """Report on one configuration, given a cluster that answers."""
+def report_of(
+    config: Config, cluster: ClusterAdmin, rights: AclQueries, first: Topology | None = None
+) -> CheckReport:
+    """Report on one configuration, given a cluster that answers.
+
+    `first` has the choices of the group's first start, which cannot change.
+    """
     names, group_id = cluster.names(), config.service.group_id
     # A topic that we may not describe is not listed, but it is not missing either.
     names = names.union(rights.of_topics(missing_inputs(config.routes, names)))
@@ -167,6 +173,7 @@ def report_of(config: Config, cluster: ClusterAdmin, rights: AclQueries) -> Chec
     made = [*own, *new_outputs(config, routes, inputs)]
     problems = [
         *_folder_problems(config.service.state_dir),
+        *_contradictions(config, inputs, first),
         *_missing_inputs(config, routes, names),
         *_missing_targets(config, routes, granted.keys()),
         *_changelog_problems(config, routes, topics),
@@ -186,6 +193,14 @@ def _folder_problems(folder: Path) -> list[ConfigIssue]:
         return []
     what = f"service.state_dir is {folder}, but {existing} is not a writable folder"
     return [ConfigIssue(what, "set service.state_dir to a writable folder")]
+
+
+def _contradictions(
+    config: Config, inputs: Mapping[str, TopicInfo], first: Topology | None
+) -> list[ConfigIssue]:
+    """Return what would end the service with status 5, since the group has started before."""
+    issue = None if first is None else contradiction(first, Topology.of(config, inputs))
+    return [] if issue is None else [issue]
 
 
 def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]:

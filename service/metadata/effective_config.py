@@ -11,6 +11,7 @@ from service.clock import Clock
 from service.config.load import Config
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
+from service.metadata.layout import Topology
 from service.metadata.settings import effective_settings, evaluate, is_file_managed
 from service.metadata.topic import MetadataReader
 
@@ -21,20 +22,22 @@ class EffectiveConfig(NamedTuple):
     config: Config
     fault: str | None = None
     """Why the newest settings are invalid with this file; None if they are valid."""
+    layout: Topology | None = None
+    """The choices of the first start; None if the group has not started yet."""
 
 
 def in_effect(file: Config, clients: Clients, clock: Clock) -> EffectiveConfig:
     """Apply the settings made over REST to the file; KafkaException if the broker refuses."""
     topic = config_topic(file.service.group_id)
-    if is_file_managed(file) or topic not in clients.cluster.topics([topic]):
+    if topic not in clients.cluster.topics([topic]):
         return EffectiveConfig(file)
     with closing(MetadataReader(clients, topic, clock)) as reader:
         reader.catch_up(may_fence=False)
-        documents = reader.settings.documents
-    newest = documents.newest
+        documents, layout = reader.settings.documents, reader.settings.layout
+    newest = None if is_file_managed(file) else documents.newest
     fault = None if newest is None else evaluate(file, newest)[1]
     config = effective_settings(file, documents)[0].config
     if newest is None or fault is None:
-        return EffectiveConfig(config)
+        return EffectiveConfig(config, None, layout)
     sentence = f"the settings of revision {newest.revision} are invalid with this file: {fault}"
-    return EffectiveConfig(config, sentence)
+    return EffectiveConfig(config, sentence, layout)

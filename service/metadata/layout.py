@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from service.config.load import Config
 from service.dedup.route import resolve
+from service.errors import ConfigIssue
 from service.kafka.admin import TopicInfo
 from service.metadata.record import MetadataRecord, read
 
@@ -54,8 +55,8 @@ class Topology(NamedTuple):
         return MetadataRecord.of(_KEY, {**self._asdict(), "routes": routes})
 
 
-def contradiction(first: Topology, now: Topology) -> str | None:
-    """Return the first forbidden change, and what to do about it; None if there is none.
+def contradiction(first: Topology, now: Topology) -> ConfigIssue | None:
+    """Return the first forbidden change, and how to undo it; None if there is none.
 
     Routes and inputs may be added and removed. Added partitions are up to `on_partitions_added`.
     """
@@ -64,21 +65,23 @@ def contradiction(first: Topology, now: Topology) -> str | None:
         for key in RouteTopology._fields:
             was, is_now = getattr(before, key), getattr(route, key)
             if was != is_now:
-                return (
+                return ConfigIssue(
                     f'The route "{name}" was first started with {key} = "{was}", and now it has '
-                    f'"{is_now}"; restore the old value, or delete the route and create another.'
+                    f'"{is_now}"',
+                    "restore the old value, or give the route another name: then it is a new one",
                 )
     if first.by_address and now.by_address and first.by_address != now.by_address:
-        return (
+        return ConfigIssue(
             f"service.by_address_partitions was {first.by_address} at the first start, and now it "
-            f"is {now.by_address}; set {first.by_address}, or start a new group."
+            f"is {now.by_address}",
+            f"set {first.by_address}, or start a new group",
         )
     for topic, count in now.partitions.items():
         had = first.partitions.get(topic, count)
         if count < had:
-            return (
-                f"{topic} was first read with {had} partitions, and now it has {count}; "
-                "create it as it was, or start a new group with another service.group_id."
+            return ConfigIssue(
+                f"{topic} was first read with {had} partitions, and now it has {count}",
+                "create it as it was, or start a new group with another service.group_id",
             )
     return None
 

@@ -187,9 +187,9 @@ class SettingsService:
         topology = Topology.of(config, cluster.topics(inputs))
         if settings.layout is None or topology == settings.layout:
             return []
-        sentence = contradiction(settings.layout, topology)
-        if sentence is not None:
-            raise NotPossible(sentence)
+        issue = contradiction(settings.layout, topology)
+        if issue is not None:
+            raise NotPossible(str(issue))
         return [topology.record]
 
 

@@ -416,9 +416,9 @@ def _change(
 
 def _checked(settings: MetadataImage, now: Topology) -> Topology | None:
     """Return the written topology; ExitError 5 if the current one contradicts it."""
-    sentence = None if settings.layout is None else contradiction(settings.layout, now)
-    if sentence is not None:
-        raise ExitError(ExitCode.CONTRADICTION, sentence)
+    issue = None if settings.layout is None else contradiction(settings.layout, now)
+    if issue is not None:
+        raise ExitError(ExitCode.CONTRADICTION, str(issue))
     return settings.layout
 
 

@@ -25,10 +25,10 @@ def served(living: Living) -> EffectiveConfig:
 
 def test_what_was_set_over_rest_overrides_the_file_and_nothing_is_written() -> None:
     living = Living()
-    assert served(living) == EffectiveConfig(living.config)
+    assert served(living)[:2] == EffectiveConfig(living.config)[:2]
     put(living, SET)
     fenced = living.faults.passed["init_transactions"]
-    config, fault = served(living)
+    config, fault, _ = served(living)
     assert [route.name for route in config.routes] == ["orders", "payments"]
     assert config.addresses.settings("payments.in").id_cache_size == 7
     assert fault is None
@@ -38,7 +38,7 @@ def test_what_was_set_over_rest_overrides_the_file_and_nothing_is_written() -> N
 def test_a_file_that_manages_itself_and_a_group_that_never_ran_are_alone() -> None:
     living = Living(managed_by="file")
     put(living, SET)
-    assert served(living) == EffectiveConfig(living.config)
+    assert served(living)[:2] == EffectiveConfig(living.config)[:2]
     new = Living()
     del new.cluster.logs[TOPIC]
     assert served(new) == EffectiveConfig(new.config)
@@ -53,6 +53,21 @@ def test_check_reports_on_what_is_in_effect() -> None:
     assert 'the input "payments.in" of route "payments" does not exist' in {
         problem.what for problem in report.problems
     }
+
+
+@pytest.mark.parametrize("managed_by", ["rest", "file"])
+def test_check_reports_a_route_that_contradicts_its_first_start(managed_by: str) -> None:
+    living = Living(managed_by=managed_by)
+    (route,) = living.config.routes
+    clients, rights = living.clients("command"), FakeRights(living.cluster)
+    changed = replace(living.config, routes=(replace(route, id="{json:/order/id}"),))
+    (told,) = report_in_effect(changed, clients, rights, living.clock).problems
+    assert str(told) == (
+        'The route "orders" was first started with id = "", and now it has "{json:/order/id}"; '
+        "restore the old value, or give the route another name: then it is a new one."
+    )
+    named = replace(living.config, routes=(replace(route, name="new", id="{json:/order/id}"),))
+    assert report_in_effect(named, clients, rights, living.clock).problems == ()
 
 
 def test_check_reports_settings_that_do_not_hold_with_the_file() -> None:
