@@ -146,7 +146,7 @@ def _facts(call: CommandContext, letter: Mapping[str, Any]) -> list[tuple[str, C
         ("strategy", word(letter["strategy"])),
         ("record", position(source)),
         ("sent", call.screen.since(source["time"]) if source else word(None)),
-        ("redriven", count(letter["redrives"])._replace(right=False)),
+        ("earlier redrives", count(letter["redrives"])._replace(right=False)),
         ("size", size(letter["size_bytes"])._replace(right=False)),
     ]
 

@@ -66,8 +66,6 @@ def warning(preview: Mapping[str, Any]) -> str:
 def preview_page(call: CommandContext, mode: RedriveMode, preview: Mapping[str, Any]) -> Page:
     """Return the page of a preview: counts and samples."""
     parts: list[Part] = [Title(f"{number_of(preview)}. {_MEANS[mode]}")]
-    text = warning(preview) if call.dry_run else ""  # otherwise the question contains it
-    parts += [Title(text)] if text else []
     parts += breakdown(preview, preview["matched"])
     if preview["skipped"]:
         rows = [[word(why), count(number, "warn")] for why, number in preview["skipped"].items()]
@@ -230,6 +228,8 @@ def start(
     preview = call.api.post("/v1/redrives", order, dry_run=True)
     if call.dry_run:
         call.screen.show(preview, lambda: preview_page(call, mode, preview))
+        if text := warning(preview):  # otherwise the question contains it
+            call.screen.note(text)
         return
     if not call.assume_yes:
         call.screen.preview(preview_page(call, mode, preview))

@@ -7,6 +7,7 @@ import typer
 
 from service.cli import dead_letters, ids
 from service.cli.arguments import RecordPosition, position_of
+from service.cli.cells import position
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
@@ -47,16 +48,20 @@ def why(
     at = position_of(subject)
     letter = _letter_at(call, at)
     if letter is None:
-        _require_record(call, at)
+        _require_decided(call, at)
         letter = _letter_of(call, at, among)
     if letter is None:
         sentence = (
-            f"{at} is not a dead letter, and the {among:,} newest dead letters have none of this "
-            "record: it was accepted, or it is not decided yet, or search further with --among."
+            f"{at} is decided, and the {among:,} newest dead letters have none of this record: it "
+            "was accepted, unless its address drops duplicates or its group is not complete. If "
+            "there are more dead letters, search further with --among."
         )
         raise ExitError(AdminExit.NOT_FOUND, sentence)
-    _show(call, letter, _id_of(call, letter))
-    if call.screen.terminal and letter["reason"] == "duplicate":
+    known = _id_of(call, letter)
+    _show(call, letter, known)
+    if _is_accepted(letter, known):
+        call.screen.note("A redrive has let it through since: it is the accepted record itself.")
+    elif call.screen.terminal and letter["reason"] == "duplicate":
         here = f"{letter['topic']}-{letter['partition']}@{letter['offset']}"
         call.screen.note(f"To let it through: ringfence redrive start --mode forget {here}")
 
@@ -69,6 +74,15 @@ def _show(
         return [*parts, *([] if found is None else ids.page(call, found))]
 
     call.screen.show({"dead_letter": letter, "id": found}, page)
+
+
+def _is_accepted(letter: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
+    """Whether the record of a dead letter is the one that its id is remembered for."""
+    source = letter["source"]
+    if found is None or source is None:
+        return False
+    places = [position(each) for each in found["sightings"]]
+    return position(source) in places
 
 
 def _id_of(call: CommandContext, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -96,22 +110,25 @@ def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | 
         return None
 
 
-def _require_record(call: CommandContext, at: RecordPosition) -> None:
-    """Raise ExitError if, by the known partitions, no input can have a record at a position."""
+def _require_decided(call: CommandContext, at: RecordPosition) -> None:
+    """Raise ExitError if, by the known partitions, no decided record can be at a position."""
     known = call.api.get("/v1/partitions")
     if not known["complete"]:
         return
-    ends = {
-        each["partition"]: each["end_offset"]
-        for each in known["partitions"]
-        if each["topic"] == at.topic
-    }
-    if not ends:
-        fault = f"no route reads the topic {at.topic} now; see ringfence route ls"
-    elif at.partition not in ends:
+    inputs = {each["partition"]: each for each in known["partitions"] if each["topic"] == at.topic}
+    found = inputs.get(at.partition, {})
+    end, committed = found.get("end_offset"), found.get("committed_offset")
+    if not inputs:
+        fault = (
+            f"{at.topic} is not an input now; see ringfence dead-letter ls for the dead letters "
+            "and ringfence route ls for the inputs"
+        )
+    elif not found:
         fault = f"the input {at.topic} has no partition {at.partition}"
-    elif (end := ends[at.partition]) is not None and at.offset >= end:
+    elif end is not None and at.offset >= end:
         fault = f"{at.topic}-{at.partition} ends at offset {end}, so no record is there yet"
+    elif committed is not None and at.offset >= committed:
+        fault = f"it is not decided yet: {at.topic}-{at.partition} is at offset {committed}"
     else:
         return
     raise ExitError(AdminExit.NOT_FOUND, f"{at} is not a dead letter, and {fault}.")

@@ -210,7 +210,7 @@ def _page(document: dict[str, Any]) -> Page:
         ("ids needed", count(document["ids_needed"])),
         ("recommended", count(document["recommended"], "strong")),
         ("default", count(document["default"])),
-        ("it remembers for", span(document["default_reach_ms"])),
+        ("default covers", span(document["default_reach_ms"])),
         ("memory", size(document["memory_bytes"])),
         ("disk", size(document["disk_bytes"])),
         ("changelog", size(document["changelog_bytes"])),

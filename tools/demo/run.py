@@ -157,7 +157,7 @@ def verdict(found: Findings) -> str:
 
 def serve_on(service: Service, screen: Screen) -> None:
     """Keep everything running until a signal arrives."""
-    screen.say(f"serving on at {service.url}/v1/status; Ctrl-C ends it")
+    screen.say(f"it goes on serving, see {service.url}/; Ctrl-C ends it")
     with suppress(Ended):
         while True:
             service.check()

@@ -7,26 +7,42 @@ import pytest
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.scripted import Reply, scripted
 
-OWNED = {"topic": "orders", "partition": 3, "end_offset": 100}
+OWNED = {"topic": "orders", "partition": 3, "end_offset": 100, "committed_offset": 99}
+ABSENT = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
+LETTER = {
+    "topic": "orders.dlq",
+    "partition": 0,
+    "offset": 7,
+    "reason": "duplicate",
+    "cause": "its id was accepted at orders-3@42 already",
+    "original": "orders-3@42",
+    "time": "2023-11-14T22:13:20Z",
+    "address": "orders",
+    "id": "id-1",
+    "strategy": "ring",
+    "source": {"topic": "orders", "partition": 3, "offset": 90, "time": "2023-11-14T22:13:20Z"},
+    "redrives": 0,
+    "size_bytes": 23,
+}
 
 
 @pytest.mark.parametrize(
     ("place", "complete", "sentence"),
     [
-        ("nosuch-0@1", True, "no route reads the topic nosuch now"),
+        ("nosuch-0@1", True, "nosuch is not an input now"),
         ("orders-9@1", True, "the input orders has no partition 9"),
         ("orders-3@100", True, "orders-3 ends at offset 100"),
-        ("orders-3@99", True, "it was accepted, or it is not decided yet"),
-        ("nosuch-0@1", False, "it was accepted, or it is not decided yet"),
+        ("orders-3@99", True, "it is not decided yet: orders-3 is at offset 99"),
+        ("orders-3@98", True, "it was accepted, unless its address drops duplicates"),
+        ("nosuch-0@1", False, "it was accepted, unless its address drops duplicates"),
     ],
 )
 def test_a_record_that_cannot_exist_is_not_said_to_be_accepted(
     shell: Shell, place: str, *, complete: bool, sentence: str
 ) -> None:
-    absent = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
     partitions = Reply(200, {"partitions": [OWNED], "complete": complete})
     letters = Reply(200, {"dead_letters": [], "scanned": 0, "next_page_token": None})
-    with scripted(absent, partitions, letters) as script:
+    with scripted(ABSENT, partitions, letters) as script:
         ran = shell("why", place, "--url", script.url)
     assert (ran.code, sentence in ran.err) == (3, True), ran.err
     assert len(script.asked) == (3 if "accepted" in sentence else 2)
@@ -35,12 +51,29 @@ def test_a_record_that_cannot_exist_is_not_said_to_be_accepted(
 def test_the_letter_of_a_record_is_asked_for_by_its_position_until_so_many_were_searched(
     shell: Shell,
 ) -> None:
-    absent = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
     partitions = Reply(200, {"partitions": [OWNED], "complete": True})
     letters = Reply(200, {"dead_letters": [], "scanned": 40, "next_page_token": "more"})
-    with scripted(absent, partitions, letters) as script:
-        ran = shell("why", "orders-3@99", "--among", "100", "--url", script.url)
+    with scripted(ABSENT, partitions, letters) as script:
+        ran = shell("why", "orders-3@98", "--among", "100", "--url", script.url)
     assert (ran.code, "the 100 newest dead letters have none" in ran.err) == (3, True)
     searches = [parse_qs(urlsplit(each.path).query) for each in script.asked[2:]]
     assert [each.get("page_token") for each in searches] == [None, ["more"], ["more"]]
-    assert {(*each["source"], *each["page_size"]) for each in searches} == {("orders-3@99", "1")}
+    assert {(*each["source"], *each["page_size"]) for each in searches} == {("orders-3@98", "1")}
+
+
+@pytest.mark.parametrize(("accepted", "is_redriven"), [(90, True), (42, False)])
+def test_a_record_that_a_redrive_let_through_is_said_to_be_the_accepted_one(
+    shell: Shell, accepted: int, *, is_redriven: bool
+) -> None:
+    sighting = {
+        "topic": "orders",
+        "partition": 3,
+        "offset": accepted,
+        "time": "2023-11-14T22:13:20Z",
+        "slots_to_eviction": 100,
+    }
+    known = {"address": "orders", "id": "id-1", "known": True, "sightings": [sighting]}
+    with scripted(Reply(200, LETTER), Reply(200, {**known, "complete": True})) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url)
+    assert ran.code == 0
+    assert ("A redrive has let it through since" in ran.err) == is_redriven
