@@ -19,6 +19,7 @@ from service.dedup.dead_letter import (
     DeadLetterPage,
     DeadLetterPosition,
     DeadLetterView,
+    InputRecord,
     RedriveEstimate,
     RedriveRequest,
     RedriveView,
@@ -33,16 +34,29 @@ from service.queries.status import ServiceInfo, ServiceStatus, WorkerStatus
 
 
 class DeadLetterPort(Protocol):
-    """Reads the dead-letter topics of the group; raises `Busy` when too many reads are running."""
+    """Reads dead letters and their originals; raises `Busy` when too many reads are running."""
 
     def page(
-        self, criteria: DeadLetterFilter, cursor: object | None, limit: int, *, newest: bool
+        self,
+        criteria: DeadLetterFilter,
+        cursor: object | None,
+        limit: int,
+        *,
+        newest: bool,
+        after: DeadLetterPosition | None = None,
     ) -> DeadLetterPage:
-        """Return up to `limit` dead letters that match, starting at a cursor."""
+        """Return up to `limit` dead letters that match, starting at a cursor.
+
+        With `after`, only those that follow this one in its partition, in the order of the page.
+        """
         ...
 
     def one(self, position: DeadLetterPosition) -> DeadLetterView | None:
         """Return the dead letter at a position, or None."""
+        ...
+
+    def record(self, position: DeadLetterPosition) -> InputRecord | None:
+        """Return the record at a position of an input of the group, or None."""
         ...
 
     def count(self, criteria: DeadLetterFilter, cursor: object | None) -> DeadLetterCounts:

@@ -92,6 +92,7 @@ MATCH_REQUIRED: Final = ProblemKind("match-required", 428, "The change needs If-
 NEEDS_FORCE: Final = ProblemKind("needs-force", 422, "The change would discard remembered ids")
 BREAKS_RULES: Final = ProblemKind("invalid-settings", 422, "The new settings are not valid")
 NO_DEAD_LETTER: Final = ProblemKind("no-dead-letter", 404, "There is no such dead letter")
+NO_RECORD: Final = ProblemKind("no-record", 404, "There is no such record")
 NO_REDRIVE: Final = ProblemKind("no-redrive", 404, "There is no such redrive")
 NAME_IN_USE: Final = ProblemKind("name-in-use", 409, "The name is in use by another user")
 NOT_POSSIBLE: Final = ProblemKind("not-possible", 422, "The request cannot be carried out")

@@ -1,4 +1,4 @@
-"""Schemas of dead letters: a dead letter, a page of them, and counts."""
+"""Schemas of dead letters: a dead letter, its original, a page of them, and counts."""
 
 import base64
 from datetime import datetime
@@ -109,6 +109,29 @@ class DeadLetter(Document):
         )
 
 
+class StoredRecord(Document):
+    """A record of an input, as it is in its topic."""
+
+    topic: str = Field(description="The input topic.")
+    partition: int = Field(description="The number of the partition.")
+    offset: int = Field(description="The offset of the record.")
+    time: datetime | None = Field(description="Timestamp of the record; null if it has none.")
+    size_bytes: int = Field(description="Size of key and value, in bytes.")
+    payload: Payload = Field(description="The content of the record.")
+
+    @classmethod
+    def of(cls, record: dead_letter.InputRecord) -> Self:
+        """Build the document from a record."""
+        return cls(
+            topic=record.place.topic,
+            partition=record.place.partition,
+            offset=record.place.offset,
+            time=None if record.time_ms < 0 else time_of(record.time_ms),
+            size_bytes=len(record.key or b"") + len(record.value or b""),
+            payload=_payload(record),
+        )
+
+
 class DeadLetters(Document):
     """A page of dead letters."""
 
@@ -171,9 +194,9 @@ def _source(position: dead_letter.SourcePosition | None) -> LetterSource | None:
     )
 
 
-def _payload(letter: dead_letter.DeadLetterView) -> Payload:
-    headers = tuple(Header(name=name, value=Content.of(value)) for name, value in letter.headers)
-    return Payload(key=Content.of(letter.key), value=Content.of(letter.value), headers=headers)
+def _payload(record: dead_letter.DeadLetterView | dead_letter.InputRecord) -> Payload:
+    headers = tuple(Header(name=name, value=Content.of(value)) for name, value in record.headers)
+    return Payload(key=Content.of(record.key), value=Content.of(record.value), headers=headers)
 
 
 def _text(content: bytes, *, is_cut: bool) -> str | None:

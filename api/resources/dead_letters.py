@@ -1,7 +1,7 @@
-"""`/v1/dead-letters…`: lists, returns and counts dead letters.
+"""`/v1/dead-letters…`: lists, returns and counts dead letters; `/v1/records…`: their originals.
 
-They are read from the group's dead-letter topics; each request does a bounded amount of work and
-reports how far it got. Reading blocks, so it runs in the thread pool.
+They are read from the group's dead-letter topics and inputs. Each request does a bounded amount of
+work and reports how far it got. Reading blocks, so it runs in the thread pool.
 """
 
 from typing import Annotated
@@ -20,15 +20,23 @@ from api.parameters import (
     token_of,
 )
 from api.ports import ServiceView, may_read_payload
+from api.principal import EXTRA
 from api.problems import (
     FORBIDDEN,
     NO_DEAD_LETTER,
+    NO_RECORD,
     NOT_POSSIBLE,
     UNAVAILABLE,
     ProblemError,
 )
-from api.resources.dead_letter_schemas import DeadLetter, DeadLetters, DeadLetterSummary
+from api.resources.dead_letter_schemas import (
+    DeadLetter,
+    DeadLetters,
+    DeadLetterSummary,
+    StoredRecord,
+)
 from api.schemas import ms_of
+from service.config.tokens import PAYLOAD_READ
 from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, shown_id
 from service.queries.errors import NotPossible
 
@@ -73,6 +81,14 @@ Source = Annotated[
         alias="source",
         max_length=300,
         description="The position of the record in its input, as topic-partition@offset.",
+    ),
+]
+After = Annotated[
+    str | None,
+    Query(
+        max_length=300,
+        description="The position of a dead letter, as topic-partition@offset: list only those that"
+        " follow it in its partition, in the requested order.",
     ),
 ]
 IdOf = Annotated[str | None, Query(alias="id", description="The id, as text, `hex:` or `base64:`.")]
@@ -133,6 +149,7 @@ def router(view: ServiceView) -> APIRouter:
     async def dead_letters(
         criteria: Criteria,
         newest: Annotated[bool, Query(description="List the newest first.")] = False,  # noqa: FBT002
+        after: After = None,
         page_size: PageSize = 100,
         page_token: PageToken = "",
     ) -> DeadLetters:
@@ -142,7 +159,10 @@ def router(view: ServiceView) -> APIRouter:
         page is sorted by time.
         """
         cursor = position_of(page_token)
-        page = await run_in_threadpool(letters.page, criteria, cursor, page_size, newest=newest)
+        beyond = None if after is None else DeadLetterPosition(*parse_position(after))
+        page = await run_in_threadpool(
+            letters.page, criteria, cursor, page_size, newest=newest, after=beyond
+        )
         return DeadLetters(
             dead_letters=tuple(map(DeadLetter.of, page.letters)),
             scanned=page.scanned,
@@ -179,5 +199,27 @@ def router(view: ServiceView) -> APIRouter:
             )
             raise ProblemError(NO_DEAD_LETTER, detail)
         return DeadLetter.of(letter, with_payload=may_read_payload(request))
+
+    @routes.get(
+        "/v1/records/{topic}/{partition}/{offset}",
+        responses=errors(NO_RECORD, UNAVAILABLE),
+        openapi_extra={EXTRA: PAYLOAD_READ},
+    )
+    async def record(
+        topic: Annotated[str, Path(max_length=249, description="An input of a route.")],
+        partition: Annotated[int, Path(ge=0, lt=2**31, description="The number of the partition.")],
+        offset: Annotated[int, Path(ge=0, lt=2**63, description="The offset of the record.")],
+    ) -> StoredRecord:
+        """Return a record of an input, such as the original of a duplicate."""
+        found = await run_in_threadpool(
+            letters.record, DeadLetterPosition(topic, partition, offset)
+        )
+        if found is None:
+            detail = (
+                f"There is no record at {topic}-{partition}@{offset}: the topic is not an input of "
+                "this group, or the record was deleted."
+            )
+            raise ProblemError(NO_RECORD, detail)
+        return StoredRecord.of(found)
 
     return routes

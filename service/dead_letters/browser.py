@@ -10,26 +10,28 @@ the offsets; across partitions it is that of the timestamps, within one page.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from service.clock import Clock
 from service.config.load import Config
 from service.dead_letters.owners import dead_letter_topics
-from service.dead_letters.reader import OffsetScan, to_view
+from service.dead_letters.reader import OffsetScan, to_record, to_view
 from service.dedup.dead_letter import (
     DeadLetterCounts,
     DeadLetterFilter,
     DeadLetterPage,
     DeadLetterPosition,
     DeadLetterView,
+    InputRecord,
     matches,
 )
+from service.dedup.route import resolve
 from service.kafka.clients import Clients
 from service.queries.errors import Busy, NotPossible, Unavailable
 from state.model import PartitionId
@@ -101,7 +103,7 @@ OnMatch = Callable[[DeadLetterView], None]
 
 
 class DeadLetterBrowser:
-    """Reads pages, counts and single dead letters. Blocks; safe on any thread."""
+    """Reads pages, counts and single dead letters, and their originals. Blocks; thread-safe."""
 
     def __init__(
         self, config: Callable[[], Config], clients: Callable[[], Clients], clock: Clock
@@ -112,12 +114,23 @@ class DeadLetterBrowser:
         self._slots = threading.BoundedSemaphore(READERS_MAX)
 
     def page(
-        self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
+        self,
+        wanted: DeadLetterFilter,
+        place: object | None,
+        limit: int,
+        *,
+        newest: bool,
+        after: DeadLetterPosition | None = None,
     ) -> DeadLetterPage:
-        """Return matching dead letters from a cursor on; None starts at the first or last."""
+        """Return matching dead letters from a cursor on; None starts at the first or last.
+
+        With `after`, only those that follow this one in its partition, in the order of the page.
+        """
         offsets = None if place is None else _offsets_of(place, newest=newest)
         with self.reading() as (clients, consumer):
             log = self.log_of(wanted, clients, consumer)
+            if after is not None:
+                log = _following(after, log, newest=newest)
             if newest:
                 return self._newest(consumer, log, wanted, offsets, limit)
             return self._oldest(consumer, log, wanted, offsets, limit)
@@ -125,17 +138,16 @@ class DeadLetterBrowser:
     def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
         """Return the dead letter at a position, or None."""
         with self.reading() as (clients, consumer):
-            topics = self.topics(clients)
-            info = clients.cluster.topics([place.topic] if place.topic in topics else [])
-            if not info or place.partition >= info[place.topic].partitions:
-                return None
-            source = PartitionId(place.topic, place.partition)
-            start, end = clients.cluster.starts([source])[source], place.offset + 1
-            if not start <= place.offset < clients.cluster.ends([source])[source]:
-                return None
-            scan = self._scan(consumer, {source: place.offset}, {source: end}, 1)
-            found = next(iter(scan), None)
+            found = self._message(place, self.topics(clients), clients, consumer)
             return None if found is None else to_view(found)
+
+    def record(self, place: DeadLetterPosition) -> InputRecord | None:
+        """Return the record at a position of an input of the group, or None."""
+        config = self._config()
+        with self.reading() as (clients, consumer):
+            inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
+            found = self._message(place, inputs, clients, consumer)
+            return None if found is None else to_record(found)
 
     def count(
         self, wanted: DeadLetterFilter, place: object | None, on_match: OnMatch | None = None
@@ -224,6 +236,24 @@ class DeadLetterBrowser:
         finally:
             self._slots.release()
 
+    def _message(
+        self,
+        place: DeadLetterPosition,
+        topics: Collection[str],
+        clients: Clients,
+        consumer: Consumer,
+    ) -> Message | None:
+        """Return the message at a position of one of these topics; None if there is none."""
+        info = clients.cluster.topics([place.topic] if place.topic in topics else [])
+        if not info or place.partition >= info[place.topic].partitions:
+            return None
+        source = PartitionId(place.topic, place.partition)
+        start, end = clients.cluster.starts([source])[source], place.offset + 1
+        if not start <= place.offset < clients.cluster.ends([source])[source]:
+            return None
+        scan = self._scan(consumer, {source: place.offset}, {source: end}, 1)
+        return next(iter(scan), None)
+
     def _scan(
         self,
         consumer: Consumer,
@@ -303,6 +333,19 @@ def _newest_of(found: Iterable[DeadLetterView], limit: int) -> list[DeadLetterVi
     for views in by_source.values():
         views.sort(key=lambda view: view.place.offset, reverse=True)
     return list(islice(merge(*by_source.values(), key=lambda view: -view.time_ms), limit))
+
+
+def _following(
+    place: DeadLetterPosition, log: Mapping[PartitionId, tuple[int, int]], *, newest: bool
+) -> dict[PartitionId, tuple[int, int]]:
+    """Return the offsets beyond a dead letter in its partition: below it, or above it."""
+    source = PartitionId(place.topic, place.partition)
+    if source not in log:
+        return {}
+    start, end = log[source]
+    if newest:
+        return {source: (start, max(start, min(end, place.offset)))}
+    return {source: (min(end, max(start, place.offset + 1)), end)}
 
 
 def _source(view: DeadLetterView) -> PartitionId:

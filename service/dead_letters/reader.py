@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
+from ringfence.headers import Headers
+from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, InputRecord, view_of
 from service.kafka.admin import ClusterAdmin
 from service.kafka.clients import Clients
 from service.kafka.errors import REFUSALS
@@ -22,12 +23,29 @@ _WAIT_S: Final = 0.1
 
 def to_view(message: Message) -> DeadLetterView:
     """Parse a message of a dead-letter topic, headers included; do this once per message."""
-    (headers,) = read_headers([message])
-    position = DeadLetterPosition(
+    headers = _readable_headers(message)
+    return view_of(
+        _position(message), message.timestamp()[1], message.key(), message.value(), headers
+    )
+
+
+def to_record(message: Message) -> InputRecord:
+    """Parse a message of an input, headers included; do this once per message."""
+    headers = tuple(_readable_headers(message))
+    return InputRecord(
+        _position(message), message.timestamp()[1], message.key(), message.value(), headers
+    )
+
+
+def _position(message: Message) -> DeadLetterPosition:
+    return DeadLetterPosition(
         message.topic() or "", message.partition() or 0, message.offset() or 0
     )
-    readable = [] if headers is None or headers is UNREADABLE else headers
-    return view_of(position, message.timestamp()[1], message.key(), message.value(), readable)
+
+
+def _readable_headers(message: Message) -> Headers:
+    (headers,) = read_headers([message])
+    return [] if headers is None or headers is UNREADABLE else headers
 
 
 class OffsetScan:

@@ -208,6 +208,17 @@ class DeadLetterView(NamedTuple):
     """The original headers, without the envelope."""
 
 
+class InputRecord(NamedTuple):
+    """A record of an input as it is in its topic, to compare with a dead letter."""
+
+    place: DeadLetterPosition
+    time_ms: int
+    """Timestamp of the record; negative if it has none."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
 class DeadLetterPage(NamedTuple):
     """One page of a search for dead letters."""
 

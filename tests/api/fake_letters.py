@@ -8,6 +8,7 @@ from service.dedup.dead_letter import (
     DeadLetterPage,
     DeadLetterPosition,
     DeadLetterView,
+    InputRecord,
     RedriveEstimate,
     RedriveRequest,
     RedriveView,
@@ -45,6 +46,13 @@ FOREIGN = LETTER._replace(
     identifier=None,
     original=None,
 )
+ORIGINAL = InputRecord(
+    place=DeadLetterPosition("orders", 3, 42),
+    time_ms=NOW_MS - 60_000,
+    key=b"customer-5",
+    value=b'{"secret": 2}',
+    headers=(("_DUPL_ID", b"id-1"), ("tenant", b"acme")),
+)
 
 
 class FakeLetters:
@@ -71,16 +79,32 @@ class FakeLetters:
         return self._all
 
     def page(
-        self, wanted: DeadLetterFilter, place: object | None, limit: int, *, newest: bool
+        self,
+        wanted: DeadLetterFilter,
+        place: object | None,
+        limit: int,
+        *,
+        newest: bool,
+        after: DeadLetterPosition | None = None,
     ) -> DeadLetterPage:
         start = 0 if place is None else _number(place)
         rows = [each for each in self._letters if matches(each, wanted)][start:]
         rows = rows[::-1] if newest else rows
+        if after is not None:
+            rows = [
+                each
+                for each in rows
+                if each.place[:2] == after[:2]
+                and (each.place < after if newest else each.place > after)
+            ]
         rest = start + limit if len(rows) > limit else None
         return DeadLetterPage(tuple(rows[:limit]), len(self._letters), rest)
 
     def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
         return next((each for each in self._letters if each.place == place), None)
+
+    def record(self, place: DeadLetterPosition) -> InputRecord | None:
+        return ORIGINAL if self._letters and place == ORIGINAL.place else None
 
     def count(self, wanted: DeadLetterFilter, place: object | None) -> DeadLetterCounts:
         if place is not None:

@@ -34,7 +34,7 @@ UNSAFE: Final = ("post", "put", "patch", "delete")
 # Beside what each route says of itself: what must hold whatever it says.
 ADMIN_ONLY: Final = re.compile(r"/v1/(settings|address-settings|routes|audit|config)\b")
 RUNNING: Final = re.compile(r":(pause|resume)$")
-PAYLOADS: Final = re.compile(r"/payload\b|/raw\b")
+PAYLOADS: Final = re.compile(r"/payload\b|/raw\b|/records/")
 OPEN: Final = {"/livez", "/readyz", "/startupz", "/metrics"}
 
 

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from ringfence.headers import DUPLICATE_ID
 from service.dead_letters import browser as module
 from service.dead_letters.browser import DeadLetterBrowser
 from service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
@@ -198,6 +199,32 @@ def test_a_letter_is_found_at_its_position_or_reported_missing_at_once() -> None
         is None
     )
     assert living.cluster.now_ms - before_ms < 1_000
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_the_next_letter_of_a_partition_follows_in_the_order_of_the_page(*, newest: bool) -> None:
+    box, wanted = box_of(filled(40)), DeadLetterFilter(reasons=("expired",))
+    log = [view for view in box.page(wanted, None, 100, newest=False).letters]
+    for partition in (0, 1):
+        mine = [view.place for view in log if view.place.partition == partition]
+        mine = mine[::-1] if newest else mine
+        walked = mine[:1]
+        while page := box.page(wanted, None, 1, newest=newest, after=walked[-1]).letters:
+            walked += [view.place for view in page]
+        assert walked == mine
+    for place in (DeadLetterPosition("orders", 0, 0), DeadLetterPosition(DLQ, 9, 0)):
+        assert box.page(ALL, None, 1, newest=newest, after=place) == ((), 0, None)
+
+
+def test_the_original_is_read_from_inputs_alone() -> None:
+    living = filled(3, 1)
+    living.send("a", "b")
+    box = box_of(living)
+    found = box.record(DeadLetterPosition("orders", 0, 1))
+    assert found is not None
+    assert (found.place.offset, found.value, dict(found.headers)) == (1, b"b", {DUPLICATE_ID: b"b"})
+    for topic, offset in ((DLQ, 0), ("orders", 2), ("none", 0)):
+        assert box.record(DeadLetterPosition(topic, 0, offset)) is None
 
 
 def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
