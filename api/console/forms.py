@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.console.client import ApiProblem, PageFailed
+from api.parameters import parse_position
 from api.problems import INVALID
 from ringfence.headers import Reason
 
@@ -55,17 +56,27 @@ def redirect(path: str, **query: str) -> Response:
 
 FIELDS: Final = ("topic", "address", "reason", "from", "to", "header_name", "header_value", "key")
 
+LETTER: Final = "letter"
+"""The field with the position of a single dead letter, instead of criteria."""
+
 REASONS: Final = tuple(map(str, Reason))
 
 
 class FilterForm(NamedTuple):
-    """The criteria for dead letters: the non-empty fields of a form."""
+    """The criteria for dead letters, or the position of one: the non-empty fields of a form."""
 
     fields: dict[str, str]
+
+    @property
+    def letter(self) -> str:
+        """Return the position of the single dead letter; empty for criteria."""
+        return self.fields.get(LETTER, "")
 
     @classmethod
     def of(cls, values: dict[str, str]) -> "FilterForm":
         """Select the criteria from the parameters of a page."""
+        if values.get(LETTER):
+            return cls({LETTER: values[LETTER]})
         return cls({name: values[name] for name in FIELDS if values.get(name)})
 
     def query(self) -> dict[str, str]:
@@ -77,7 +88,10 @@ class FilterForm(NamedTuple):
         return {key: _time(key, text) for key, text in fields.items()}
 
     def order(self) -> dict[str, Any]:
-        """Return the topics and the filter of a redrive."""
+        """Return the topics and the filter of a redrive, or its letter. Raise NotPossible."""
+        if self.letter:
+            names = ("topic", "partition", "offset")
+            return {"letters": [dict(zip(names, parse_position(self.letter), strict=True))]}
         fields = dict(self.fields)
         topic, reason = fields.pop("topic", ""), fields.pop("reason", "")
         name, value = fields.pop("header_name", ""), fields.pop("header_value", "")
@@ -90,6 +104,8 @@ class FilterForm(NamedTuple):
 
     def sentence(self) -> str:
         """Return the criteria in words."""
+        if self.letter:
+            return f"the dead letter {self.letter}"
         words = {"header_name": "header", "header_value": "="}
         parts = [f"{words.get(name, name)} {text}" for name, text in self.fields.items()]
         return ", ".join(parts) or "all dead letters of the group"

@@ -7,7 +7,8 @@ load its own style, script and images and to send its own forms, and nothing els
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from importlib import resources
@@ -21,6 +22,7 @@ from starlette.responses import HTMLResponse, Response
 from api.console import charts
 from api.console.client import ApiProblem, ConsoleClient, PageFailed
 from api.console.forms import to
+from api.console.json_text import pretty
 from api.principal import principal_of
 from service import formatting as words
 from service.printable import visible
@@ -29,6 +31,9 @@ POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+_POSITION: Final = re.compile(r"([\w.-]{1,249}-[0-9]{1,10}@[0-9]{1,19})\b", re.ASCII)
+"""A position in a text: topic-partition@offset."""
 
 MEDIA_TYPES: Final = {
     "style.css": "text/css; charset=utf-8",
@@ -113,6 +118,23 @@ def _since(text: str | None, now: datetime) -> Markup | str:
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, words.ago(time, now))
 
 
+def position_of(place: Mapping[str, Any]) -> str:
+    """Return the position of a document with topic, partition and offset."""
+    return f"{place['topic']}-{place['partition']}@{place['offset']}"
+
+
+def _linked(text: str) -> Markup:
+    """Return a text in which every position is a link to its record."""
+    parts = _POSITION.split(visible(text, keep="\n\t"))
+    return Markup("").join(_link(each) if at % 2 else each for at, each in enumerate(parts))
+
+
+def _link(position: str) -> Markup:
+    return Markup('<a class="code" href="{}">{}</a>').format(
+        to("/console/record", at=position), position
+    )
+
+
 def _visible(value: object) -> object:
     """Make every character of a text visible; markup of filters and macros is already visible."""
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -143,6 +165,9 @@ def _environment() -> Environment:
         environment.filters[name] = getattr(words, name)
     environment.filters["exact"] = Markup.escape
     environment.filters["at"] = _time
+    environment.filters["position"] = position_of
+    environment.filters["linked"] = _linked
+    environment.filters["pretty"] = pretty
     environment.filters["since"] = _since
     environment.globals["short_scale"] = words.short
     environment.globals["version"] = ASSET_VERSION

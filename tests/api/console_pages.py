@@ -21,7 +21,11 @@ EVERY: Final = (
     "/console/ids?address=orders&id=id-1&refusals=newest",
     "/console/dead-letters",
     "/console/dead-letters?reason=expired",
-    "/console/dead-letter?topic=orders.dlq&partition=0&offset=7",
+    "/console/dead-letter?at=orders.dlq-0@7",
+    "/console/dead-letter?at=orders.dlq-0@8&end=older",
+    "/console/record?at=orders-3@42",
+    "/console/record?at=orders-3@90&letters=newest",
+    "/console/redrives/count?letter=orders.dlq-0@7",
     "/console/redrives",
     "/console/redrives/new",
     "/console/redrives/count?reason=duplicate",
@@ -105,7 +109,7 @@ class Page(HTMLParser):
 
 def page_of(client: TestClient, path: str, status: int = 200) -> Page:
     """A page, with all that holds for every page."""
-    answer = client.get(path, headers={"Accept": "text/html"})
+    answer = client.get(path, headers={"Accept": "text/html"}, follow_redirects=True)
     assert answer.status_code == status, answer.text
     assert answer.headers["Content-Type"].startswith("text/html")
     return Page(answer.text)

@@ -151,6 +151,8 @@ class FakeRedrives:
 
     def preview(self, order: RedriveRequest) -> RedriveEstimate:
         counts = self._letters.count(order.filter, None)
+        if order.letters:
+            counts = counts._replace(matched=len(order.letters), foreign=0)
         return RedriveEstimate(order, 9, counts, {"foreign": counts.foreign}, (LETTER,))
 
     def all(self) -> tuple[RedriveView, ...]:

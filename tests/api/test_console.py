@@ -11,12 +11,15 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 
 from api.console.pages.addresses import is_short
+from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
 from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
+from tests.api.fake_letters import LETTER as LETTER_VIEW
+from tests.api.fake_letters import FakeLetters
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, STRANGE
-from tests.api.guarded import client_of
+from tests.api.guarded import TOKENS, client_of
 
 
 def test_the_console_is_found_under_its_name(client: TestClient) -> None:
@@ -152,9 +155,79 @@ def test_an_id_has_a_history_of_refusals(client: TestClient) -> None:
     page = page_of(client, "/console/ids?address=orders&id=id-1")
     (link,) = (link for link in page.links if "refusals" in link)
     shown = page_of(client, link.partition("#")[0])
-    assert "/console/dead-letter?topic=orders.dlq&partition=0&offset=7" in shown.links
+    assert "/console/dead-letter?at=orders.dlq-0%407" in shown.links
     other = page_of(client, "/console/ids?address=orders&id=id-2&refusals=newest")
     assert "No match." in other.text
+
+
+LETTER = "/console/dead-letter?at=orders.dlq-0@7"
+
+
+def test_a_duplicate_stands_beside_its_original_and_what_differs_is_named(
+    client: TestClient,
+) -> None:
+    page = page_of(client, LETTER)
+    assert "Different: value." in page.text
+    assert page.text.index('"secret": 1') < page.text.index('"secret": 2')
+    copied = {value for name, value in page.attributes if name == "data-copy"}
+    assert copied == {"customer-5", '{"secret": 1}', '{"secret": 2}', "id-1", "acme"}
+    alone = page_of(client, "/console/dead-letter?at=orders.dlq-0@8")
+    assert "Original" not in alone.text
+
+
+def test_an_original_that_its_topic_no_longer_has_is_said_to_be_gone(view: ServiceView) -> None:
+    gone = LETTER_VIEW._replace(original="orders-3@41")
+    client = client_of(replace(view, letters=FakeLetters((gone,))))
+    page = page_of(client, LETTER)
+    assert "The original orders-3@41 is no longer in its topic." in page.text
+    assert '"secret": 1' in page.text
+
+
+def test_headers_stand_beside_those_of_the_same_name_in_order() -> None:
+    def payload(*headers: tuple[str, str]) -> dict[str, object]:
+        told = [{"name": name, "value": {"text": value}} for name, value in headers]
+        return {"key": None, "value": None, "headers": told}
+
+    rows = compared(
+        payload(("a", "1"), ("a", "2"), ("b", "x")), payload(("c", "y"), ("a", "1"), ("a", "3"))
+    )
+    assert [(row.name, row.differs) for row in rows] == [
+        ("Key", False),
+        ("Value", False),
+        ("a", False),
+        ("a", True),
+        ("b", True),
+        ("c", True),
+    ]
+    assert not [row for row in compared(payload(("a", "1")), None) if row.differs]
+
+
+def test_a_letter_leads_to_those_beside_it_that_match(client: TestClient) -> None:
+    older, newer = "&towards=older", "&towards=newer"
+    step = "/console/dead-letter/step?at=orders.dlq-0@"
+    assert page_of(client, f"{step}8{older}").text.count("orders.dlq-0@7")
+    assert "orders.dlq-0@8" in page_of(client, f"{step}7{newer}").text
+    assert "No older dead letter of orders.dlq-0." in page_of(client, f"{step}7{older}").text
+    last = page_of(client, f"{step}7{newer}&reason=duplicate")
+    assert "No newer dead letter of orders.dlq-0 matches." in last.text
+    assert "/console/dead-letters?reason=duplicate" in last.links
+
+
+def test_a_position_leads_to_its_record_and_a_dead_letter_to_its_own_page(
+    asking: ServiceView, client: TestClient
+) -> None:
+    for path in (LETTER, "/console/dead-letters", "/console/ids?address=orders&id=id-1"):
+        assert "/console/record?at=orders-3%4042" in page_of(client, path).links, path
+    assert '"secret": 2' in page_of(client, "/console/record?at=orders-3@42").text
+    assert (
+        "secret"
+        not in page_of(client_of(asking, TOKENS["viewer"]), "/console/record?at=orders-3@42").text
+    )
+    assert "Decided" in page_of(client, "/console/record?at=orders.dlq-0@7").text
+    found = page_of(client, "/console/record?at=orders-3@90&letters=newest")
+    assert "no such record" in found.text
+    assert "/console/dead-letter?at=orders.dlq-0%407" in found.links
+    assert "topic-partition@offset" in page_of(client, "/console/record?at=orders", 422).text
 
 
 def test_why_an_id_was_refused_has_an_answer(client: TestClient) -> None:

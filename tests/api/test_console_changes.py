@@ -10,6 +10,8 @@ from tests.api.console_pages import EVERY, Form, Page, page_of
 from tests.api.fake_letters import LETTER, FakeLetters, FakeRedrives
 from tests.api.guarded import HERE, TOKENS, client_of
 
+LETTER_PAGE = "/console/dead-letter?at=orders.dlq-0@7"
+
 
 def sent(client: TestClient, form: Form, **filled: str) -> Page:
     """Send a form as a browser without a script does, and follow it to its page."""
@@ -64,6 +66,20 @@ def test_the_redrive_wizard_goes_from_a_filter_to_a_job(client: TestClient) -> N
     asked = {key: value for key, value in job["filter"].items() if value}
     assert asked == {"reason": ["duplicate"]}
     assert job["reason"] == "they were lost"
+
+
+def test_one_letter_is_redriven_from_its_page(client: TestClient) -> None:
+    (link,) = (each for each in page_of(client, LETTER_PAGE).links if "redrives/count" in each)
+    counted = page_of(client, link)
+    order = counted.form("/console/redrives/confirm")
+    assert "The dead letter orders.dlq-0@7" in counted.text
+    confirmed = sent(client, order, mode="forget", why="the shop asked")
+    assert "Redrive 1 Cancel" in confirmed.text
+    sent(client, confirmed.form("/console/redrives/start"))
+    job = client.get("/v1/redrives").json()["redrives"][0]
+    assert (job["mode"], job["letters"], job["topics"]) == ("forget", 1, [])
+    foreign = page_of(client, LETTER_PAGE.replace("@7", "@8"))
+    assert not [each for each in foreign.links if "redrives/count" in each]
 
 
 def test_the_last_step_says_how_many_go_and_what_the_output_then_holds_twice(
@@ -193,7 +209,7 @@ def test_a_viewer_sees_pages_and_is_offered_no_change(
 def test_a_record_is_shown_to_who_may_read_payloads_alone(
     asking: ServiceView, client: TestClient
 ) -> None:
-    path = "/console/dead-letter?topic=orders.dlq&partition=0&offset=7"
+    path = LETTER_PAGE
     shown = page_of(client_of(asking, TOKENS["viewer"]), path).text
     assert ("secret" in shown, "headers are not shown" in shown) == (False, True)
     assert "secret" in page_of(client, path).text  # nobody is asked who he is

@@ -1,5 +1,6 @@
 """The console in a browser, on a live service and a real broker."""
 
+import json
 from collections.abc import Iterator
 from functools import partial
 
@@ -104,6 +105,27 @@ def test_why_a_record_was_dropped_is_two_clicks_from_its_dead_letter(
     wait_for(driver, lambda: "/console/ids?" in driver.current_url)
     until(driver, driver.current_url, lambda: "Known." in one(driver, ".note").text)
     assert original in one(driver, ".pairs").text
+
+
+def test_a_duplicate_is_compared_with_its_original_and_its_value_copied(
+    scene: Scene, driver: Chrome
+) -> None:
+    page = scene.url + "/console/dead-letters?reason=duplicate&address=payments.transfer"
+    until(driver, page, lambda: every(driver, "tbody tr"))
+    one(driver, "tbody a").click()
+    wait_for(driver, lambda: len(every(driver, ".beside pre")) == 8)
+    assert "Different: value." in one(driver, "main").text
+    shown = every(driver, ".beside pre")[2]
+    assert len(shown.text.splitlines()) == 5
+    command = "Browser.grantPermissions"
+    driver.execute_cdp_cmd(command, {"permissions": ["clipboardReadWrite"], "origin": scene.url})
+    one(driver, ".beside > div:nth-of-type(3) button").click()
+    wait_for(driver, lambda: one(driver, ".beside > div:nth-of-type(3) button").text == "Copied")
+    copied = driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert json.loads(copied) == json.loads(shown.text)
+    before = one(driver, "h1").text
+    one(driver, "body").send_keys("j")
+    wait_for(driver, lambda: one(driver, "h1").text != before or "end=older" in driver.current_url)
 
 
 def test_the_redrive_wizard_leads_from_a_filter_to_records_that_were_let_through(

@@ -1,5 +1,5 @@
-// The console works without this script. With it, live pages refresh themselves, "/" focuses the
-// search, and j and k move through the rows of a table.
+// The console works without this script. With it, live pages refresh themselves, values can be copied,
+// "/" focuses the search, and j and k move through the rows of a table, or to the next page.
 "use strict";
 (() => {
   const live = () => document.querySelector("[data-live]");
@@ -32,11 +32,35 @@
 
   function walk(step) {
     const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a"));
-    if (!rows.length) return;
+    if (!rows.length) {
+      document.querySelector(step > 0 ? "a[rel=next]" : "a[rel=prev]")?.click();
+      return;
+    }
     const at = rows.findIndex((row) => row.contains(document.activeElement));
     const next = at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + step, 0), rows.length - 1);
     rows[next].querySelector("a").focus();
   }
+
+  async function copy(button) {
+    const text = button.dataset.copy;
+    try {
+      await navigator.clipboard.writeText(text); // only where the page is from this host or over https
+    } catch {
+      const field = document.createElement("textarea");
+      field.value = text;
+      button.after(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+      button.focus();
+    }
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  }
+  document.querySelectorAll("[data-copy]").forEach((button) => {
+    button.hidden = false;
+    button.addEventListener("click", () => copy(button));
+  });
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -1,14 +1,23 @@
-"""Dead letters pages: counts, a list, and one dead letter in full."""
+"""Dead letters pages: counts, a list, one dead letter beside its original, and any record."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.console.client import ConsoleClient
-from api.console.forms import REASONS, FilterForm, query_of, segment
-from api.console.render import page, shows_problems
+from api.console.client import ConsoleClient, Query
+from api.console.forms import REASONS, FilterForm, query_of, redirect, segment
+from api.console.render import page, position_of, shows_problems
+from api.parameters import parse_position
+from api.ports import may_read_payload
 
-PAGE_SIZE = 25
+PAGE_SIZE: Final = 25
+PAGES_MAX: Final = 5
+"""How often a step asks for more; a request reads at most 20,000 dead letters."""
+MISSING: Final = {"missing": True}
+"""Stands for the value of a header that a record does not have."""
 
 
 def add(routes: APIRouter) -> None:
@@ -34,9 +43,117 @@ def add(routes: APIRouter) -> None:
     @routes.get("/console/dead-letter")
     @shows_problems("letters")
     async def letter(request: Request) -> Response:
-        """Show one dead letter."""
-        params = query_of(request)
-        position = (params.get(name, "0") for name in ("topic", "partition", "offset"))
-        path = "/v1/dead-letters/" + "/".join(map(segment, position))
-        found = (await ConsoleClient(request).get(path)).required()
-        return await page(request, "letter.html", section="letters", letter=found)
+        """Show one dead letter, beside its original if the user may read payload."""
+        params, api = query_of(request), ConsoleClient(request)
+        at = params.get("at", "")
+        found = (await api.get(path_of("dead-letters", at))).required()
+        original = None
+        if found["original"] is not None and may_read_payload(request):
+            original = await api.get(path_of("records", found["original"]))
+        return await page(
+            request,
+            "letter.html",
+            section="letters",
+            letter=found,
+            at=at,
+            original=original,
+            rows=compared(found["payload"], original.document.get("payload") if original else None),
+            criteria=FilterForm.of(params),
+            end=params.get("end", ""),
+        )
+
+    _add_steps(routes)
+    _add_record(routes)
+
+
+def _add_steps(routes: APIRouter) -> None:
+    @routes.get("/console/dead-letter/step")
+    @shows_problems("letters")
+    async def step(request: Request) -> Response:
+        """Redirect to the next newer or older dead letter of the partition that matches."""
+        params, api = query_of(request), ConsoleClient(request)
+        at, criteria, towards = (
+            params.get("at", ""),
+            FilterForm.of(params),
+            params.get("towards", ""),
+        )
+        query: Query = {
+            **criteria.query(),
+            "after": at,
+            "newest": towards == "older",
+            "page_size": 1,
+        }
+        token = None
+        for _ in range(PAGES_MAX):
+            found = (await api.get("/v1/dead-letters", {**query, "page_token": token})).required()
+            token = found["next_page_token"]
+            if found["dead_letters"]:
+                next_at = position_of(found["dead_letters"][0])
+                return redirect("/console/dead-letter", at=next_at, **criteria.fields)
+            if token is None:
+                break
+        return redirect("/console/dead-letter", at=at, end=towards, **criteria.fields)
+
+
+def _add_record(routes: APIRouter) -> None:
+    @routes.get("/console/record")
+    @shows_problems("letters")
+    async def record(request: Request) -> Response:
+        """Show the record at a position: a dead letter on its own page, else that of an input."""
+        params, api = query_of(request), ConsoleClient(request)
+        at = params.get("at", "")
+        if (await api.get(path_of("dead-letters", at))).ok:
+            return redirect("/console/dead-letter", at=at)
+        found = await api.get(path_of("records", at)) if may_read_payload(request) else None
+        letters = None
+        if "letters" in params:
+            query: Query = {"source": at, "newest": True, "page_size": PAGE_SIZE}
+            token = params.get("page_token")
+            letters = await api.get("/v1/dead-letters", {**query, "page_token": token})
+        return await page(
+            request,
+            "record.html",
+            section="letters",
+            at=at,
+            found=found,
+            letters=letters,
+            params=params,
+        )
+
+
+class ComparedPart(NamedTuple):
+    """A part of a record, and the same part of its original; None where the record lacks it."""
+
+    name: str
+    is_header: bool
+    here: dict[str, Any] | None
+    there: dict[str, Any] | None
+    differs: bool
+
+
+def compared(
+    payload: Mapping[str, Any] | None, original: Mapping[str, Any] | None
+) -> list[ComparedPart]:
+    """Return key, value and headers of a payload beside those of its original, if it is known.
+
+    Headers are paired by name, in order; those of the original alone come last.
+    """
+    if payload is None:
+        return []
+    there = original or {"key": None, "value": None, "headers": ()}
+    rows = [(name.capitalize(), False, payload[name], there[name]) for name in ("key", "value")]
+    left = [(each["name"], each["value"]) for each in there["headers"]]
+    for each in payload["headers"]:
+        name = each["name"]
+        same = next((other for other in left if other[0] == name), None)
+        if same is not None:
+            left.remove(same)
+        rows.append((name, True, each["value"], MISSING if same is None else same[1]))
+    rows += [(name, True, MISSING, value) for name, value in left]
+    return [ComparedPart(*row, original is not None and row[2] != row[3]) for row in rows]
+
+
+def path_of(collection: str, position: str) -> str:
+    """Return the API path of a position. Raise NotPossible unless it is topic-partition@offset."""
+    topic, partition, offset = parse_position(position)
+    return f"/v1/{collection}/{segment(topic)}/{partition}/{offset}"

@@ -204,7 +204,7 @@ def test_a_letter_is_found_at_its_position_or_reported_missing_at_once() -> None
 @pytest.mark.parametrize("newest", [False, True])
 def test_the_next_letter_of_a_partition_follows_in_the_order_of_the_page(*, newest: bool) -> None:
     box, wanted = box_of(filled(40)), DeadLetterFilter(reasons=("expired",))
-    log = [view for view in box.page(wanted, None, 100, newest=False).letters]
+    log = box.page(wanted, None, 100, newest=False).letters
     for partition in (0, 1):
         mine = [view.place for view in log if view.place.partition == partition]
         mine = mine[::-1] if newest else mine
