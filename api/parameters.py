@@ -191,6 +191,11 @@ _POSITION: Final = re.compile(
 )
 
 
+def is_position(text: str) -> bool:
+    """Return whether a text is topic-partition@offset."""
+    return _POSITION.fullmatch(text) is not None
+
+
 def parse_position(text: str) -> tuple[str, int, int]:
     """Return topic, partition and offset of topic-partition@offset. Raise NotPossible."""
     found = _POSITION.fullmatch(text)

@@ -19,6 +19,7 @@ from api.console.history import History, sample_periodically
 from api.console.pages import (
     addresses,
     audit,
+    find,
     flow,
     ids,
     letters,
@@ -31,7 +32,7 @@ from api.console.render import ASSETS, MEDIA_TYPES, shows_problems
 from api.ports import ServiceView
 from api.problems import NOT_FOUND
 
-PAGES: Final = (partitions, ids, letters, redrives, settings, audit, login)
+PAGES: Final = (partitions, find, ids, letters, redrives, settings, audit, login)
 _CACHE_CONTROL: Final = "private, max-age=31536000, immutable"
 """The path of an asset contains its version, so it changes with the content."""
 

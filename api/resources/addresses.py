@@ -1,4 +1,4 @@
-"""`/v1/addresses…`: addresses, and whether an address remembers an id.
+"""`/v1/addresses…`: addresses, and which of them remember an id.
 
 Each query goes to the loop, which alone owns the state. Every resource can be named in the path or
 in the query, because a proxy may decode or refuse a path. An address need not be registered: one
@@ -17,6 +17,7 @@ from api.parameters import (
     ADDRESS_MODES,
     AddressInPath,
     IdInPath,
+    IdInQuery,
     OneAddressInQuery,
     PageSize,
     PageToken,
@@ -33,10 +34,11 @@ from api.resources.address_directory import (
 )
 from api.resources.sizing import Need, SizingPlan
 from api.restored import require_restored
-from api.schemas import Address, Document, Held, Identifier, maybe_time
+from api.schemas import Address, Document, Held, Identifier, Sighting, maybe_time
+from ringfence.headers import id_text
 from service.queries.addresses import AddressesQuery, AddressQuery, AddressRow, SortKey
 from service.queries.errors import NotPossible
-from service.queries.ids import IdQuery
+from service.queries.ids import IdQuery, IdSearch
 
 
 class AddressItem(Document):
@@ -130,6 +132,25 @@ SortInQuery = Annotated[
 Prefix = Annotated[str, Query(max_length=4096, description="Prefix of the names.")]
 
 
+class HoldingAddress(Document):
+    """An address that remembers an id."""
+
+    address: str = Field(description="The address.")
+    sightings: tuple[Sighting, ...] = Field(description="The accepted messages with this id.")
+
+
+class IdSearchResult(Document):
+    """The addresses that remember an id, among those that one request searched."""
+
+    id: str = Field(description="The id as text, or as `hex:` if it is not printable text.")
+    addresses: tuple[HoldingAddress, ...] = Field(description="Sorted by name.")
+    searched: int = Field(description="Number of addresses searched.")
+    next_page_token: str | None = Field(
+        description="Send it as `page_token` to search more addresses; null after the last."
+    )
+    complete: bool = Field(description="If false, other instances may have more.")
+
+
 class AddressListing(NamedTuple):
     """The parameters of a list."""
 
@@ -155,6 +176,32 @@ async def list_addresses(
         addresses=tuple(AddressItem.of(rows[name]) for name in names if name in rows),
         as_of=directory.as_of,
         counted_since=maybe_time(answer.counted_since_ms or None),
+        next_page_token=None if last is None else token_of([listing.sort, *last]),
+        complete=directory.complete and answer.complete,
+    )
+
+
+async def search_id(
+    view: ServiceView,
+    directories: AddressDirectoryCache,
+    identifier: bytes,
+    listing: AddressListing,
+) -> IdSearchResult:
+    """Return which addresses of one page of the list of all addresses remember an id."""
+    directory = await directories.newest()
+    order, after = AddressOrder("name", descends=False), _after(listing)
+    page = await asyncio.to_thread(directory.page, listing.prefix, order, after, listing.page_size)
+    names = tuple(each.address for each in page.positions)
+    answer = await view.inbox.ask(IdSearch(identifier, names), view.ask_timeout_s)
+    last = None if page.is_last else page.positions[-1]
+    return IdSearchResult(
+        id=id_text(identifier),
+        addresses=tuple(
+            HoldingAddress(address=name, sightings=tuple(map(Sighting.of, seen)))
+            for name, seen in zip(names, answer.sightings, strict=True)
+            if seen
+        ),
+        searched=len(names),
         next_page_token=None if last is None else token_of([listing.sort, *last]),
         complete=directory.complete and answer.complete,
     )
@@ -204,6 +251,18 @@ def router(view: ServiceView) -> APIRouter:
     async def address_by_path(address: AddressInPath) -> Address:
         """Return an address: its effective settings, and its state by partition."""
         return await _address(view, address)
+
+    @routes.get("/v1/ids:search", responses=possible)
+    async def search_ids(
+        id: IdInQuery,  # noqa: A002 - the name in the query
+        prefix: Prefix = "",
+        page_size: PageSize = 100,
+        page_token: PageToken = "",
+    ) -> IdSearchResult:
+        """Search the addresses for an id, in the order of their names, `page_size` at a time."""
+        require_restored(view.board.read())
+        listing = AddressListing(prefix, "name", page_size, page_token)
+        return await search_id(view, directories, id, listing)
 
     for mode in ADDRESS_MODES:
 

@@ -50,7 +50,10 @@ class IdAnswer(NamedTuple):
 
 
 class LookupAnswer(NamedTuple):
-    """The locations of each id, in the order of the query; empty for an unknown id."""
+    """The locations of each id, or of one id at each address, in the order of the query.
+
+    Empty where the id is unknown.
+    """
 
     sightings: tuple[tuple[IdLocation, ...], ...]
     complete: bool = False
@@ -138,8 +141,23 @@ class IdsLookup(NamedTuple):
 
     def merge(self, answers: Sequence[LookupAnswer]) -> LookupAnswer:
         """Merge the locations of each id."""
-        by_id = zip(*(answer.sightings for answer in answers), strict=True)
-        return LookupAnswer(tuple(sightings_in_order(chain.from_iterable(each)) for each in by_id))
+        return _lookups_merged(answers)
+
+
+class IdSearch(NamedTuple):
+    """Asks which of these addresses remember an id."""
+
+    identifier: bytes
+    addresses: tuple[str, ...]
+
+    def merge(self, answers: Sequence[LookupAnswer]) -> LookupAnswer:
+        """Merge the locations at each address."""
+        return _lookups_merged(answers)
+
+
+def _lookups_merged(answers: Sequence[LookupAnswer]) -> LookupAnswer:
+    by_place = zip(*(answer.sightings for answer in answers), strict=True)
+    return LookupAnswer(tuple(sightings_in_order(chain.from_iterable(each)) for each in by_place))
 
 
 class IdsQuery(NamedTuple):

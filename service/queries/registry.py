@@ -19,6 +19,7 @@ Query = (
     | ids.IdQuery
     | ids.IdsQuery
     | ids.IdsLookup
+    | ids.IdSearch
     | ids.ImportIds
     | ids.ForgetId
     | ids.ClearAddress

@@ -37,6 +37,7 @@ from service.queries.ids import (
     IdLocation,
     IdQuery,
     IdsAnswer,
+    IdSearch,
     IdsLookup,
     IdsQuery,
     ImportAnswer,
@@ -150,6 +151,10 @@ def remembering(held: dict[tuple[str, bytes], IdLocation]) -> Callable[[Query], 
             return IdAnswer(seen is not None, found, SETTINGS, complete=True)
         if isinstance(query, IdsLookup):
             asked = [held.get((query.address, each)) for each in query.identifiers]
+            told = tuple(() if each is None else (each,) for each in asked)
+            return LookupAnswer(told, complete=True)
+        if isinstance(query, IdSearch):
+            asked = [held.get((address, query.identifier)) for address in query.addresses]
             told = tuple(() if each is None else (each,) for each in asked)
             return LookupAnswer(told, complete=True)
         if isinstance(query, IdsQuery | ImportIds | ForgetId | ClearAddress):

@@ -10,6 +10,7 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
+from api.console.pages import find
 from api.console.pages.addresses import is_short
 from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
@@ -228,6 +229,34 @@ def test_a_position_leads_to_its_record_and_a_dead_letter_to_its_own_page(
     assert "no such record" in found.text
     assert "/console/dead-letter?at=orders.dlq-0%407" in found.links
     assert "topic-partition@offset" in page_of(client, "/console/record?at=orders", 422).text
+
+
+def test_the_search_finds_addresses_ids_and_positions(client: TestClient) -> None:
+    (search,) = (form for form in page_of(client, "/").forms if form.action == "/console/find")
+    assert search.fields == {"q": ""}
+    assert "/console/address?name=orders" in page_of(client, "/console/find?q=ord").links
+    by_id = page_of(client, "/console/find?q=id-1&letters=newest")
+    assert "No address begins with it." in by_id.text
+    assert {
+        "/console/ids?address=orders&id=id-1",
+        "/console/record?at=orders-3%4042",
+        "/console/dead-letter?at=orders.dlq-0%407",
+    } <= set(by_id.links)
+    assert "No address remembers it" in page_of(client, "/console/find?q=nothing").text
+    position = page_of(client, "/console/find?q=orders-3@42")
+    assert "/console/record?at=orders-3%4042" in position.links
+    assert "pairs of hexadecimal digits" in page_of(client, "/console/find?q=hex:x").text
+    assert "Addresses" in page_of(client, "/console/find?q=+").text
+
+
+def test_an_id_is_searched_at_further_addresses(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "SEARCHED", 1)
+    first = page_of(client, "/console/find?q=id-1")
+    assert "Not remembered by the 1 address searched; there are more." in first.text
+    (further,) = (link for link in first.links if "page_token" in link)
+    assert "orders-3@42" in page_of(client, further).text
 
 
 def test_why_an_id_was_refused_has_an_answer(client: TestClient) -> None:

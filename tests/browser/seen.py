@@ -25,6 +25,7 @@ PAGES: Final = (
     "/console/addresses?resend=30m",
     "/console/address?name=orders.berlin",
     "/console/address?name=payments.card&retry_window=30m",
+    "/console/find?q=orders",
     "/console/ids",
     "/console/dead-letters",
     "/console/redrives",

@@ -26,6 +26,7 @@ from service.queries.ids import (
     IdAnswer,
     IdLocation,
     IdQuery,
+    IdSearch,
     IdsLookup,
     IdsQuery,
     ImportIds,
@@ -113,6 +114,14 @@ def _lookup(query: IdsLookup, loop: Loop) -> Steps[LookupAnswer]:
     return LookupAnswer(found, complete=loop.assignment.has_all)
 
 
+def _search(query: IdSearch, loop: Loop) -> Steps[LookupAnswer]:
+    found: list[tuple[IdLocation, ...]] = []
+    for address in query.addresses:
+        found += yield from _sightings(address, [query.identifier], loop)
+        yield
+    return LookupAnswer(tuple(found), complete=loop.assignment.has_all)
+
+
 def _sightings(
     address: str, identifiers: Sequence[bytes], loop: Loop
 ) -> Steps[tuple[tuple[IdLocation, ...], ...]]:
@@ -139,6 +148,7 @@ _ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer | Steps[Answer
     AddressesQuery: addresses,
     IdQuery: _id,
     IdsLookup: _lookup,
+    IdSearch: _search,
     IdsQuery: ids,
     ImportIds: import_into,
     ForgetId: forget_id,

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
+from service.config.load import RouteSettings
 from service.dedup.record import KnownId
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible
@@ -18,6 +19,7 @@ from service.queries.ids import (
     IdCursor,
     IdQuery,
     IdsAnswer,
+    IdSearch,
     IdsLookup,
     IdsQuery,
     ImportAnswer,
@@ -28,6 +30,7 @@ from service.queries.ids import (
 from service.queries.registry import Query
 from state import cache as cache_module
 from state.segment import STORED_ID_BYTES_MAX
+from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
 from tests.support.helpers import answer, answered
 from tests.support.living import Living, turn_until_running, turns
@@ -337,6 +340,20 @@ def test_many_ids_are_looked_up_as_each_is(living: Living) -> None:
         one = answered(IdAnswer, IdQuery("orders", name), loop)
         alone.append(one.sightings)
     assert told.sightings == tuple(alone)
+
+
+def test_an_id_is_found_at_every_address_that_remembers_it() -> None:
+    route = RouteSettings(
+        name="orders", inputs=("orders",), scope="partition", address="{header:addr}"
+    )
+    living = Living(route)
+    for number, (address, name) in enumerate((("x", b"a"), ("y", b"b"), ("z", b"a"), ("z", b"b"))):
+        headers: Headers = [("addr", address.encode()), (DUPLICATE_ID, name)]
+        living.cluster.write("orders", 0, Record(None, b"v", headers, number))
+    loop = living.running()
+    turns(loop, 2)
+    told = answered(LookupAnswer, IdSearch(b"a", ("x", "y", "z", "never seen")), loop)
+    assert [[seen.offset for seen in each] for each in told.sightings] == [[0], [], [2], []]
 
 
 OPERATIONS = st.sampled_from(["send", "forget", "restart"])

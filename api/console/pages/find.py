@@ -1,0 +1,47 @@
+"""Find page: the addresses, ids and positions that a text may be."""
+
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.console.client import ConsoleClient, Query
+from api.console.forms import query_of, redirect
+from api.console.render import page, shows_problems
+from api.parameters import is_position
+
+ADDRESSES: Final = 10
+SEARCHED: Final = 200
+"""How many addresses one page searches for an id."""
+LETTERS: Final = 25
+
+
+def add(routes: APIRouter) -> None:
+    """Add the route of the page."""
+
+    @routes.get("/console/find")
+    @shows_problems("find")
+    async def find(request: Request) -> Response:
+        """Show what a text may be: a position, the prefix of addresses, an id."""
+        params, api = query_of(request), ConsoleClient(request)
+        text, token = params.get("q", ""), params.get("page_token")
+        if not text:
+            return redirect("/console/addresses")
+        named: Query = {"prefix": text, "page_size": ADDRESSES}
+        searched: Query = {"id": text, "page_size": SEARCHED, "page_token": token}
+        letters = None
+        if "letters" in params:
+            query: Query = {"id": text, "newest": True, "page_size": LETTERS}
+            letters = await api.get("/v1/dead-letters", query)
+        return await page(
+            request,
+            "find.html",
+            section="find",
+            q=text,
+            is_position=is_position(text),
+            addresses=await api.get("/v1/addresses", named) if token is None else None,
+            ids=await api.get("/v1/ids:search", searched),
+            letters=letters,
+            params=params,
+        )
