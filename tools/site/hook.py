@@ -20,10 +20,17 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from tools.jars import RUN_FOLDER
-from tools.site.mermaid import MermaidMissingError, mermaid_script
+from tools.npm_file import NpmFile, NpmFileMissingError
 from tools.site.pages import ROOT, page_paths, picture_paths, with_empty_lines, with_links_to_source
 
-MERMAID: Final = "mermaid.min.js"
+MERMAID: Final = NpmFile(
+    "mermaid",
+    "11.17.2",
+    "package/dist/mermaid.min.js",
+    "581ed7d74bd9048d0e3a91363927d72ef22942d7722546b27f7cc29e35390eb8",
+)
+"""Draws the diagrams in a browser."""
+SCRIPT: Final = "mermaid.min.js"
 ICON: Final = "icon.svg"
 _LOG: Final = logging.getLogger("mkdocs.hooks.site")
 _COMMON_MARK: Final = MarkdownIt("commonmark").enable("table")
@@ -38,8 +45,8 @@ _COMPARED: Final = re.compile(r"h[1-6]|ul|ol|li|table|tr|th|td|pre|blockquote|st
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Leave diagrams as text where the script that draws them cannot be fetched."""
     try:
-        mermaid_script(RUN_FOLDER)
-    except MermaidMissingError as missing:
+        MERMAID.path(RUN_FOLDER)
+    except NpmFileMissingError as missing:
         _LOG.info("Diagrams are shown as text: %s.", missing)
         config.mdx_configs["pymdownx.superfences"]["custom_fences"] = []
     return config
@@ -52,8 +59,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in (*page_paths(ROOT), *picture_paths(ROOT)):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     if config.mdx_configs["pymdownx.superfences"]["custom_fences"]:
-        script = str(mermaid_script(RUN_FOLDER))
-        files.append(File.generated(config, MERMAID, abs_src_path=script))
+        script = str(MERMAID.path(RUN_FOLDER))
+        files.append(File.generated(config, SCRIPT, abs_src_path=script))
     return files
 
 
@@ -81,7 +88,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
             )
     if _DIAGRAM.search(html) is None:
         return html
-    script = f'<script src="{get_relative_url(MERMAID, page.url)}"></script>'
+    script = f'<script src="{get_relative_url(SCRIPT, page.url)}"></script>'
     return _DIAGRAM.sub(_in_a_box, html) + script
 
 
