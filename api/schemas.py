@@ -6,7 +6,7 @@ value of the service; times become RFC 3339 in UTC.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -54,6 +54,9 @@ class Info(Document):
     group_id: str = Field(description="The consumer group of the service.")
     config_revision: int = Field(
         description="Revision of the newest settings that are fully applied."
+    )
+    settings_managed_by: Literal["rest", "file"] = Field(
+        description="`service.managed_by`: with `file`, settings cannot be changed over REST."
     )
 
 

@@ -107,7 +107,11 @@ class FilterForm(NamedTuple):
         if self.letter:
             return f"the dead letter {self.letter}"
         words = {"header_name": "header", "header_value": "="}
-        parts = [f"{words.get(name, name)} {text}" for name, text in self.fields.items()]
+        units = {"from": " UTC", "to": " UTC"}
+        parts = [
+            f"{words.get(name, name)} {text}{units.get(name, '')}"
+            for name, text in self.fields.items()
+        ]
         return ", ".join(parts) or "all dead letters of the group"
 
 

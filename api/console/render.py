@@ -62,14 +62,17 @@ async def page(
 ) -> Response:
     """Render a page, with a sidebar that identifies the service."""
     api = ConsoleClient(request)
-    info = await api.get("/v1/info")
+    info, who = await api.get("/v1/info"), principal_of(request)
+    may_write = info.document.get("settings_managed_by") == "rest"
     shared = {
         "section": section,
         "info": info.required() if template != "error.html" else info.document,
         "waiting_for": (await api.get("/v1/status")).document.get("waiting_for"),
         "here": _path_and_query(request),
         "now": datetime.now(UTC),
-        "who": principal_of(request),
+        "who": who,
+        "may_pause": who.may("operator") and may_write,
+        "may_edit": who.may("admin") and may_write,
     }
     return _html(template, {**shared, **context}, status)
 
@@ -104,9 +107,16 @@ def _time(text: str | None, now: datetime) -> Markup | str:
     if time is None:
         return words.NONE
     exact = time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(
+    return Markup('<time datetime="{0}" title="{0}" data-clock>{1}</time>').format(
         exact, words.clock(time, now)
     )
+
+
+def _minute(time: datetime) -> Markup:
+    """Format hour and minute of a time in UTC."""
+    return Markup(
+        '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" data-clock="minute">{:%H:%M}</time>'
+    ).format(time, time)
 
 
 def _since(text: str | None, now: datetime) -> Markup | str:
@@ -168,6 +178,7 @@ def _environment() -> Environment:
     environment.filters["position"] = position_of
     environment.filters["linked"] = _linked
     environment.filters["pretty"] = pretty
+    environment.filters["minute"] = _minute
     environment.filters["since"] = _since
     environment.globals["short_scale"] = words.short
     environment.globals["version"] = ASSET_VERSION

@@ -88,6 +88,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
             instance=config.service.instance,
             group_id=config.service.group_id,
             config_revision=supervisor.read().config_revision,
+            settings_managed_by=config.service.managed_by,
         ),
         board=supervisor,
         inbox=membership.query_service,

@@ -121,6 +121,8 @@ class ServiceInfo(NamedTuple):
     group_id: str
     config_revision: int = 0
     """The same as `ServiceStatus.config_revision`."""
+    settings_managed_by: Literal["rest", "file"] = "rest"
+    """With `file`, settings cannot be changed over REST."""
 
 
 class StatusBoard:

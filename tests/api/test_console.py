@@ -74,13 +74,17 @@ def test_a_page_of_a_service_that_cannot_answer_says_what_to_do(
         assert answer.status_code == 200 or "Try again" in page.text, path
 
 
-def test_what_it_waits_for_stands_on_the_first_page(
+def test_what_it_waits_for_stands_on_every_page(
     client_at: Callable[[ServiceStatus], TestClient],
 ) -> None:
     waiting = RUNNING._replace(phase="waiting", waiting_for="the broker at b:1; look at it")
-    client = client_at(waiting)
-    for path in ("/", "/console/partitions", "/console/settings"):
-        assert page_of(client, path).text.count("the broker at b:1; look at it") == 1, path
+    client, usual = client_at(waiting), client_at(RUNNING)
+    for path in ("/", "/console/partitions", "/console/settings", "/console/no-such"):
+        status = 404 if "no-such" in path else 200
+        pages = [page_of(each, path, status) for each in (client, usual)]
+        assert pages[0].text.count("the broker at b:1; look at it") == 1, path
+        # The switch of times is hidden too, until the script shows it.
+        assert [page.attributes.count(("hidden", None)) for page in pages] == [1, 2], path
 
 
 def test_an_id_of_an_address_that_was_never_seen_is_not_said_to_be_forgotten(

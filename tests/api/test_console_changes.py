@@ -197,13 +197,27 @@ def test_a_viewer_sees_pages_and_is_offered_no_change(
     for path in (each for each in EVERY if not each.startswith(wizard)):
         page = page_of(viewer, path)
         forms = {form.action for form in page.forms if form.method == "post"}
-        assert forms <= {"/login", "/logout", "/console/settings/preview"}, path
+        assert forms <= {"/login", "/logout"}, path
+        payload = {"key", "header_name", "header_value"}
+        assert not payload & {name for form in page.forms for name in form.fields}, path
         assert not any("/redrives/new" in link or "/audit" in link for link in page.links), path
     form = page_of(client, "/console/ids?address=orders&id=id-1").form("/console/ids/forget")
     answer = viewer.post(form.action, data={**form.fields, "reason": "r"})
     assert answer.status_code == 403
     assert "needs the role operator" in Page(answer.text).text
     assert "needs the role admin" in page_of(viewer, "/console/audit", 403).text
+
+
+def test_settings_that_the_file_manages_are_shown_and_cannot_be_changed(view: ServiceView) -> None:
+    info = view.info()._replace(settings_managed_by="file")
+    client = client_of(replace(view, info=lambda: info))
+    for path in EVERY:
+        if not path.startswith("/console/settings"):
+            continue
+        page = page_of(client, path)
+        assert not [form for form in page.forms if form.method == "post"], path
+        assert not [link for link in page.links if link.endswith(("kind=route", "number=0"))], path
+    assert "The file manages the settings" in page_of(client, "/console/settings").text
 
 
 def test_a_record_is_shown_to_who_may_read_payloads_alone(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -126,6 +127,32 @@ def test_a_duplicate_is_compared_with_its_original_and_its_value_copied(
     before = one(driver, "h1").text
     one(driver, "body").send_keys("j")
     wait_for(driver, lambda: one(driver, "h1").text != before or "end=older" in driver.current_url)
+
+
+def test_times_are_local_where_the_user_chose_so(scene: Scene, driver: Chrome) -> None:
+    command = "Emulation.setTimezoneOverride"
+    driver.execute_cdp_cmd(command, {"timezoneId": "Asia/Kolkata"})
+    until(driver, scene.url + "/console/dead-letters", lambda: every(driver, "tbody tr"))
+    shown = one(driver, "tbody time")
+    utc = datetime.fromisoformat(shown.get_attribute("datetime") or "")
+    assert shown.text.endswith(f"{utc:%H:%M:%S}")
+    one(driver, "[name=from]")
+    driver.execute_script("document.querySelector('[name=from]').value = '2026-01-02T03:04'")
+    one(driver, "[data-times]").click()
+    india = timezone(timedelta(hours=5, minutes=30))
+    assert shown.text.endswith(f"{utc.astimezone(india):%H:%M:%S}")
+    assert "Asia/" in one(driver, ".foot").text
+    assert one(driver, "[name=from]").get_property("value") == "2026-01-02T08:34"
+    button(driver, "Filter").click()
+    wait_for(driver, lambda: "from=2026-01-02T03%3A04" in driver.current_url)
+    assert one(driver, "[name=from]").get_property("value") == "2026-01-02T08:34"
+    driver.get(scene.url)
+    mark = one(driver, ".marks time")
+    assert "Asia/" in one(driver, ".foot").text
+    assert mark.text[-2:] != (mark.get_attribute("datetime") or "")[14:16]
+    one(driver, "[data-times]").click()
+    assert "Times are UTC." in one(driver, ".foot").text
+    driver.execute_cdp_cmd(command, {"timezoneId": ""})
 
 
 def test_the_redrive_wizard_leads_from_a_filter_to_records_that_were_let_through(

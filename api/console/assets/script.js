@@ -1,5 +1,6 @@
-// The console works without this script. With it, live pages refresh themselves, values can be copied,
-// "/" focuses the search, and j and k move through the rows of a table, or to the next page.
+// The console works without this script. With it, live pages refresh themselves, every page says what
+// the service waits for, times can be local, values can be copied, "/" focuses the search, and j and k
+// move through the rows of a table, or to the next page.
 "use strict";
 (() => {
   const live = () => document.querySelector("[data-live]");
@@ -18,6 +19,7 @@
       const focused = [...part.querySelectorAll("a, button, [tabindex]")].indexOf(document.activeElement);
       const scrolled = [...part.querySelectorAll(".table")].map((each) => each.scrollLeft);
       part.replaceWith(fresh);
+      convert(fresh);
       if (focused >= 0) fresh.querySelectorAll("a, button, [tabindex]")[focused]?.focus({ preventScroll: true });
       fresh.querySelectorAll(".table").forEach((each, n) => (each.scrollLeft = scrolled[n] ?? 0));
       document.body.classList.remove("stale");
@@ -25,6 +27,83 @@
       document.body.classList.add("stale");
     }
   }
+
+  // Times are UTC in the page and in what forms send. The choice is kept in this browser.
+  const CHOICE = "ringfence.times";
+  let local = false;
+  try {
+    local = localStorage.getItem(CHOICE) === "local";
+  } catch {} // storage may be forbidden
+  const two = (number) => String(number).padStart(2, "0");
+  const day = (time) => `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
+  const minute = (time) => `${two(time.getHours())}:${two(time.getMinutes())}`;
+  const second = (time) => `${minute(time)}:${two(time.getSeconds())}`;
+  const here = Intl.DateTimeFormat().resolvedOptions().timeZone || "local";
+
+  function inZone(element, text) {
+    element.dataset.utc ??= element.textContent;
+    element.textContent = local ? text() : element.dataset.utc;
+  }
+
+  function convert(part) {
+    part.querySelectorAll("time[data-clock]").forEach((each) => {
+      const time = new Date(each.dateTime);
+      const date = day(time) === day(new Date()) ? "" : `${day(time)} `;
+      inZone(each, () => (each.dataset.clock === "minute" ? minute(time) : date + second(time)));
+    });
+    part.querySelectorAll(".tooltip > title").forEach((each) => {
+      const shown = (_, date, time) => second(new Date(`${date}T${time}Z`));
+      inZone(each, () => each.dataset.utc.replace(/^(\S+) (\S+) UTC/, shown));
+    });
+    part.querySelectorAll("[data-zone]").forEach((each) => inZone(each, () => here));
+  }
+
+  const inUtc = (value) => new Date(value).toISOString().slice(0, 16);
+  const inLocal = (value) => {
+    const time = new Date(`${value}Z`);
+    return `${day(time)}T${minute(time)}`;
+  };
+  const fields = () => [...document.querySelectorAll("input[type=datetime-local]")].filter((each) => each.value);
+
+  function choose(isLocal) {
+    if (isLocal !== local) fields().forEach((each) => (each.value = isLocal ? inLocal(each.value) : inUtc(each.value)));
+    local = isLocal;
+    convert(document);
+    const button = document.querySelector("[data-times]");
+    if (button) button.textContent = local ? "Show UTC" : "Show local times";
+  }
+
+  document.addEventListener("formdata", (event) => {
+    if (!local) return;
+    for (const field of event.target.querySelectorAll("input[type=datetime-local]")) {
+      if (field.value) event.formData.set(field.name, inUtc(field.value));
+    }
+  });
+  document.querySelectorAll("[data-times]").forEach((button) => {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      choose(!local);
+      try {
+        localStorage.setItem(CHOICE, local ? "local" : "utc");
+      } catch {}
+    });
+  });
+  if (local) {
+    local = false;
+    choose(true);
+  }
+
+  const bar = document.querySelector("[data-waiting]");
+  async function look() {
+    if (document.hidden) return;
+    try {
+      const status = await (await fetch("/v1/status")).json();
+      if (status.waiting_for === undefined) return; // a problem, not the status
+      bar.hidden = !status.waiting_for;
+      if (status.waiting_for) bar.querySelector("span").textContent = status.waiting_for;
+    } catch {} // the instance is away; a live page says so
+  }
+  if (bar) setInterval(look, 5000);
 
   const every = () => Number(live()?.dataset.live) * 1000 || 5000;
   const tick = () => live() && setTimeout(() => refresh().finally(tick), every());

@@ -59,10 +59,10 @@ def add(routes: APIRouter, history: History) -> None:
         )
 
 
-def marks(now_s: float, span_s: float) -> list[str]:
+def marks(now_s: float, span_s: float) -> list[datetime]:
     """Return the marks of the time axis, whole minutes apart."""
     steps = _STEPS[span_s]
-    return [f"{_utc(now_s - span_s * part / steps):%H:%M}" for part in range(steps, -1, -1)]
+    return [_utc(now_s - span_s * part / steps) for part in range(steps, -1, -1)]
 
 
 def main_chart(points: Sequence[HistoryPoint]) -> Chart:
@@ -128,7 +128,7 @@ def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[
 
 def _tooltip(point: HistoryPoint, text: str) -> str:
     is_empty = point.consumed is None
-    return f"{_utc(point.until_s):%H:%M:%S} UTC: {'no samples' if is_empty else text}"
+    return f"{_utc(point.until_s):%Y-%m-%d %H:%M:%S} UTC: {'no samples' if is_empty else text}"
 
 
 def _summary(
