@@ -176,6 +176,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
 MissingId = Literal["pass", "stamp", "dead_letter"]
+OnPartitionsAdded = Literal["fail", "keep"]
 
 _CHARACTERS = r"[a-zA-Z0-9._-]*[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3,}"  # neither . nor ..
 
@@ -393,7 +394,7 @@ class RouteSettings:
     allowed_outputs: _Distinct[_Topic] = ()
     reply_topics: _Distinct[_Topic] = ()
     missing_id: MissingId = "pass"
-    on_partitions_added: Literal["fail", "keep"] = "fail"
+    on_partitions_added: OnPartitionsAdded = "fail"
 
 
 @dataclass(frozen=True, slots=True)

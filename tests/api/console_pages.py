@@ -35,6 +35,7 @@ EVERY: Final = (
     "/console/settings",
     "/console/settings/edit?kind=address",
     "/console/settings/edit?kind=address&name=%23",
+    "/console/settings/edit?kind=route",
     "/console/settings/edit?kind=route&name=orders",
     "/console/audit",
     "/console/login",

@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
+from api.console.pages.settings import ROUTE_FIELDS
 from api.ports import ServiceView
+from service.config.load import RouteSettings
 from tests.api.console_pages import EVERY, Form, Page, page_of
 from tests.api.fake_letters import LETTER, FakeLetters, FakeRedrives
 from tests.api.guarded import HERE, TOKENS, client_of
 
+EDIT = "/console/settings/edit"
 LETTER_PAGE = "/console/dead-letter?at=orders.dlq-0@7"
 
 
@@ -150,6 +153,44 @@ def test_a_change_of_what_somebody_else_has_changed_meanwhile_is_refused(
     answer = client.post(apply.action, data=apply.fields, headers={"Origin": HERE})
     assert answer.status_code == 412
     assert client.get("/v1/address-settings?name=x").json()["id_cache_size"] == 9
+
+
+def test_a_route_is_made_and_changed_in_a_form(client: TestClient) -> None:
+    new = page_of(client, "/console/settings/edit?kind=route").form("/console/settings/preview")
+    assert {each.key for each in ROUTE_FIELDS} == set(RouteSettings.__slots__) - {"name"}
+    filled = {"name": "invoices", "key.inputs": " invoices \r\n\r\nbills", "reason": "r"}
+    preview = sent(client, new, **filled, what="put", **{"key.scope": "partition"})
+    assert '"bills"' in preview.text
+    again = sent(client, preview.form("/console/settings/apply")._replace(action=EDIT))
+    fields = again.form("/console/settings/preview").fields
+    assert (fields["name"], fields["reason"]) == ("invoices", "r")
+    sent(client, preview.form("/console/settings/apply"))
+    route = client.get("/v1/routes/invoices").json()
+    assert (route["inputs"], route["scope"]) == (["invoices", "bills"], "partition")
+    assert route["output"] == RouteSettings().output
+    edit = page_of(client, "/console/settings/edit?kind=route&name=invoices")
+    assert edit.attributes.count(("readonly", None)) == 3
+    changed = sent(
+        client,
+        edit.form("/console/settings/preview"),
+        what="put",
+        reason="r",
+        **{"key.inputs": "invoices", "key.output": "all", "key.missing_id": "stamp"},
+    )
+    sent(client, changed.form("/console/settings/apply"))
+    route = client.get("/v1/routes/invoices").json()
+    assert (route["inputs"], route["output"]) == (["invoices"], "all")
+    assert (route["scope"], route["missing_id"]) == ("partition", "stamp")
+
+
+def test_a_route_that_breaks_a_rule_comes_back_as_it_was_filled_in(client: TestClient) -> None:
+    edit = page_of(client, "/console/settings/edit?kind=route").form("/console/settings/preview")
+    filled = {**edit.fields, "name": "n", "key.inputs": "in", "key.output": "{no}", "what": "put"}
+    answer = client.post(edit.action, data=filled, headers={"Origin": HERE})
+    assert answer.status_code == 422
+    page = Page(answer.text)
+    assert "output" in page.text
+    assert page.form("/console/settings/preview").fields["key.output"] == "{no}"
 
 
 def test_a_route_is_paused_and_resumed(client: TestClient) -> None:

@@ -32,6 +32,7 @@ PAGES: Final = (
     "/console/redrives/new",
     "/console/settings",
     "/console/settings/edit?kind=address&name=orders.*",
+    "/console/settings/edit?kind=route&name=shop",
     "/console/audit",
     "/console/login",
 )

@@ -25,7 +25,7 @@ MORE: Final = (
     "/console/dead-letters?reason=duplicate",
     "/console/record?at=orders-1@1&letters=newest",
     "/console/redrives/count?reason=duplicate",
-    "/console/settings/edit?kind=route&name=shop",
+    "/console/settings/edit?kind=route",
     "/console/settings/revision?number=0",
     "/console/no-such-page",
 )

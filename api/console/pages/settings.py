@@ -1,7 +1,9 @@
 """Settings pages: the effective settings, their history, and changes with a preview."""
 
 import re
-from typing import Any, Final
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, get_args
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -12,10 +14,77 @@ from api.console.diff import between
 from api.console.forms import as_toml, from_toml, query_of, read, redirect, segment
 from api.console.render import page, shows_problems
 from api.problems import INVALID, NOT_FOUND
+from service.config.model import MissingId, OnPartitionsAdded, RouteSettings, Scope
 
 COLLECTIONS: Final = {"route": "/v1/routes", "address": "/v1/address-settings"}
 _FIELDS: Final = ("kind", "name", "etag", "text", "reason", "what")
+_KEY: Final = "key."
+"""What the fields of a route begin with in a form."""
 _READ_ONLY: Final = ("name", "pattern", "source", "paused", "etag")
+
+
+class RouteField(NamedTuple):
+    """A field of the form of a route: a key, what it is, and how its value is entered."""
+
+    key: str
+    label: str
+    hint: str = ""
+    options: tuple[str, ...] = ()
+    """The values to choose from; empty for text."""
+    is_list: bool = False
+    """Whether it is a list, with an item on each line."""
+    is_fixed: bool = False
+    """Whether it cannot change once the route exists."""
+
+    @property
+    def default(self) -> str:
+        """Return the value of a route that does not set the key."""
+        return self.shown(getattr(RouteSettings(), self.key))
+
+    def shown(self, value: object) -> str:
+        """Return a value as the field shows it."""
+        return "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+    def value(self, text: str) -> str | list[str]:
+        """Return the value that was entered."""
+        return (
+            [line.strip() for line in text.splitlines() if line.strip()] if self.is_list else text
+        )
+
+
+ROUTE_FIELDS: Final = (
+    RouteField(
+        "inputs",
+        "Input topics",
+        "One on each line; or one regular expression that starts with ^.",
+        is_list=True,
+    ),
+    RouteField("output", "Output topic"),
+    RouteField("dead_letter", "Dead-letter topic"),
+    RouteField(
+        "scope",
+        "Scope",
+        "Where equal ids are found. address: on all partitions; partition: on their own, faster.",
+        get_args(Scope),
+        is_fixed=True,
+    ),
+    RouteField("address", "Address", "Records of one address share its ids.", is_fixed=True),
+    RouteField(
+        "id", "Id", "Empty: the header _DUPL_ID; else a template such as {json:/id}.", is_fixed=True
+    ),
+    RouteField("missing_id", "A record without an id", options=get_args(MissingId)),
+    RouteField(
+        "allowed_outputs",
+        "Allowed outputs",
+        "One on each line; required where the record determines its output.",
+        is_list=True,
+    ),
+    RouteField(
+        "on_partitions_added",
+        "If an input gets more partitions",
+        options=get_args(OnPartitionsAdded),
+    ),
+)
 
 
 def add(routes: APIRouter) -> None:
@@ -72,6 +141,7 @@ def _add_editing(routes: APIRouter) -> None:
             name=name,
             etag=found.etag if found is not None and found.ok else None,
             text=as_toml({**keys, **proposed}),
+            fields=_fields({**keys, **proposed}, kind),
             problem=None,
             reason="",
         )
@@ -86,7 +156,7 @@ def _add_editing(routes: APIRouter) -> None:
     @shows_problems("settings")
     async def preview(request: Request) -> Response:
         """Show what a change would do; nothing has changed yet."""
-        form = await read(request, *_FIELDS)
+        form = _with_text(await read(request, *_FIELDS))
         tried = await _send_change(ConsoleClient(request), form, dry_run=True)
         if not tried.ok:
             return await _edit_page(request, form, tried.problem)
@@ -171,6 +241,9 @@ async def _edit_page(
     request: Request, form: dict[str, str], problem: ApiProblem | None
 ) -> Response:
     """Show the form as it was filled in, with its errors."""
+    keys: dict[str, Any] = {}
+    with suppress(ValueError):  # the problem says so
+        keys = from_toml(form.get("text", ""))
     return await page(
         request,
         "edit.html",
@@ -180,9 +253,27 @@ async def _edit_page(
         name=form.get("name", ""),
         etag=form.get("etag") or None,
         text=form.get("text", ""),
+        fields=_fields(keys, _kind(form)),
         problem=problem,
         reason=form.get("reason", ""),
     )
+
+
+def _with_text(form: dict[str, str]) -> dict[str, str]:
+    """Return a form whose text has the keys that the fields of a route contain."""
+    entered = {
+        each.key: each.value(form[_KEY + each.key])
+        for each in ROUTE_FIELDS
+        if form.get(_KEY + each.key)
+    }
+    return {**form, "text": as_toml(entered)} if entered else form
+
+
+def _fields(keys: Mapping[str, object], kind: str) -> list[tuple[RouteField, str]] | None:
+    """Return the fields of a route and their values; None if they cannot contain all keys."""
+    if kind != "route" or keys.keys() - {each.key for each in ROUTE_FIELDS}:
+        return None
+    return [(each, each.shown(keys.get(each.key, ""))) for each in ROUTE_FIELDS]
 
 
 def own_keys(document: Document) -> dict[str, Any]:
