@@ -99,6 +99,7 @@ def test_counts_stand_on_the_first_page(client: TestClient) -> None:
     assert "Accepted" in text
     assert "8 since start" in text
     assert "2 since start" in text
+    assert "Committed since start" in text
 
 
 def test_a_partition_that_is_restored_shows_how_far(

@@ -43,6 +43,17 @@ def test_an_id_is_forgotten_with_its_reason_in_the_audit(client: TestClient) -> 
     assert record["reason"] == "it was a test"
 
 
+def test_the_audit_shows_dry_runs_and_refusals_only_when_asked(client: TestClient) -> None:
+    settings = "/v1/address-settings/x"
+    client.put(settings, params={"dry_run": True, "reason": "tried"}, json={"id_cache_size": 7})
+    client.put(settings, params={"reason": "refused"}, json={"id_cache_size": -7})
+    client.put(settings, params={"reason": "made"}, json={"id_cache_size": 7})
+    shown = page_of(client, "/console/audit").text
+    assert [each in shown for each in ("tried", "refused", "made")] == [False, False, True]
+    whole = page_of(client, "/console/audit?all=true").text
+    assert [each in whole for each in ("tried", "refused", "made")] == [True, True, True]
+
+
 @pytest.mark.parametrize("told", ["", "hex:ff00"])
 def test_an_id_that_is_no_text_is_forgotten_too(client: TestClient, told: str) -> None:
     page = page_of(client, f"/console/ids?address=orders&id={told}")
