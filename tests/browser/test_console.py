@@ -84,7 +84,7 @@ def test_the_first_page_goes_on_by_itself(scene: Scene, driver: Chrome) -> None:
 def test_keys_lead_to_the_search_and_through_a_table(scene: Scene, driver: Chrome) -> None:
     until(driver, scene.url + "/console/addresses", lambda: len(every(driver, "tbody tr")) > 1)
     one(driver, "body").send_keys("/")
-    assert driver.switch_to.active_element.get_attribute("name") == "prefix"
+    assert driver.switch_to.active_element.get_attribute("name") == "q"
     driver.switch_to.active_element.send_keys(Keys.ESCAPE)
     one(driver, "body").send_keys("jj")
     links = [link.text for link in every(driver, "tbody a")]
@@ -92,6 +92,37 @@ def test_keys_lead_to_the_search_and_through_a_table(scene: Scene, driver: Chrom
     driver.get(scene.url)
     one(driver, "body").send_keys(Keys.TAB)
     assert driver.switch_to.active_element.text == "Skip to the content"
+
+
+def test_the_search_leads_from_an_id_to_the_record_that_was_accepted(
+    scene: Scene, driver: Chrome
+) -> None:
+    page = scene.url + "/console/address?name=payments.transfer"
+    until(driver, page, lambda: every(driver, "#ids tbody a"))
+    name = one(driver, "#ids tbody a").text
+    one(driver, "body").send_keys("/")
+    driver.switch_to.active_element.send_keys(name, Keys.ENTER)
+    wait_for(driver, lambda: "/console/find?q=" in driver.current_url)
+    found = "[aria-label='Remembered as an id'] tbody"
+    until(driver, driver.current_url, lambda: "payments.transfer" in one(driver, found).text)
+    position = every(driver, f"{found} a")[1]
+    told = position.text
+    position.click()
+    wait_for(driver, lambda: one(driver, "h1").text == told)
+    assert name in one(driver, "main pre").text
+
+
+def test_a_page_that_is_not_reloaded_says_what_the_service_waits_for(
+    scene: Scene, driver: Chrome
+) -> None:
+    driver.get(scene.url + "/console/redrives/new")
+    bar = one(driver, "[data-waiting]")
+    assert not bar.is_displayed()
+    answer = "const told = arguments[0]; window.fetch = async () => Response.json(told)"
+    driver.execute_script(answer, {"waiting_for": "the broker; start it"})
+    wait_for(driver, lambda: "the broker; start it" in bar.text)
+    driver.execute_script(answer, {"waiting_for": None})
+    wait_for(driver, lambda: not bar.is_displayed())
 
 
 def test_why_a_record_was_dropped_is_two_clicks_from_its_dead_letter(

@@ -149,7 +149,7 @@
     }
     if (event.key === "/") {
       event.preventDefault();
-      document.querySelector("main [data-search], [data-search]")?.focus();
+      document.querySelector(".find input")?.focus();
     }
     if (event.key === "j") walk(1);
     if (event.key === "k") walk(-1);
