@@ -60,9 +60,9 @@ def add(routes: APIRouter, history: History) -> None:
 
 
 def marks(now_s: float, span_s: float) -> list[datetime]:
-    """Return the marks of the time axis, whole minutes apart."""
-    steps = _STEPS[span_s]
-    return [_utc(now_s - span_s * part / steps) for part in range(steps, -1, -1)]
+    """Return the marks of the time axis, whole minutes apart, each at the nearest minute."""
+    steps, end_s = _STEPS[span_s], 60 * round(now_s / 60)
+    return [_utc(end_s - span_s * part / steps) for part in range(steps, -1, -1)]
 
 
 def main_chart(points: Sequence[HistoryPoint]) -> Chart:

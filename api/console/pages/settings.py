@@ -80,6 +80,12 @@ ROUTE_FIELDS: Final = (
         is_list=True,
     ),
     RouteField(
+        "reply_topics",
+        "Reply topics",
+        "One on each line: topics that a record may name in _REPLY_TO.",
+        is_list=True,
+    ),
+    RouteField(
         "on_partitions_added",
         "If an input gets more partitions",
         options=get_args(OnPartitionsAdded),
