@@ -94,7 +94,7 @@ def ls(
 ) -> None:
     """List addresses: how full they are, how far back they remember, and their traffic.
 
-    With --sort horizon, the addresses that forget soonest come first.
+    With --sort horizon, the addresses that evict ids soonest come first.
     """
     found = call.api.pages("/v1/addresses", "addresses", limit, sort=sort.value, prefix=prefix)
     rows = [

@@ -67,7 +67,7 @@ def ls(call: CommandContext, address: Address, *, limit: Limit = 50) -> None:
         ]
         for each in found["ids"]
     ]
-    titles = ("id", "record", "message time", "forgotten after")
+    titles = ("id", "record", "message time", "evicted after")
     empty = f"{address} remembers no ids."
     call.screen.show(found, lambda: [Table(titles, rows, empty)])
 
@@ -86,7 +86,7 @@ def look_up(call: CommandContext, address: Address, ids: IdsText) -> None:
         known = whole["known"] + part["known"]
         whole = {**part, "ids": [*whole["ids"], *part["ids"]], "known": known}
     rows = [[word(each["id"]), yes(each["known"]), *_first(call, each)] for each in whole["ids"]]
-    titles = ("id", "known", "record", "message time", "forgotten after")
+    titles = ("id", "known", "record", "message time", "evicted after")
     call.screen.show(whole, lambda: [Table(titles, rows, "No id was given.")])
     if whole["known"] < len(whole["ids"]):
         raise typer.Exit(AdminExit.NOT_FOUND)
@@ -169,11 +169,11 @@ def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
         first = [
             ("accepted record", position(sightings[0])),
             ("message time", call.screen.since(sightings[0]["time"])),
-            ("forgotten after", _left(sightings[0])),
+            ("evicted after", _left(sightings[0])),
         ]
         return [Title(head), Facts([*_id_facts(found).rows, *first])]
     rows = [[position(each), call.screen.since(each["time"]), _left(each)] for each in sightings]
-    titles = ("accepted record", "message time", "forgotten after")
+    titles = ("accepted record", "message time", "evicted after")
     return [Title(head), _id_facts(found), Table(titles, rows, "Its record is not known.")]
 
 

@@ -60,7 +60,7 @@ def warning(preview: Mapping[str, Any]) -> str:
     if not preview["doubles"]:
         return ""
     some = "These" if preview["doubles"] == preview["redrives"] else f"Up to {preview['doubles']:,}"
-    return f"{some} were rejected as duplicates: the output will contain these messages twice."
+    return f"{some} were kept out as duplicates: the output will contain these messages twice."
 
 
 def preview_page(call: CommandContext, mode: RedriveMode, preview: Mapping[str, Any]) -> Page:

@@ -76,7 +76,8 @@ def create_topic(name: str, partitions: int, folder: Path = DEFAULT_FOLDER) -> N
     try:
         created[name].result(_TOPIC_S)
     except KafkaException as error:
-        raise BrokerError(f"Topic {name} was not created: {error.args[0].str()}.") from error
+        cause = error.args[0].str().rstrip(".")
+        raise BrokerError(f"Topic {name} was not created: {cause}.") from error
 
 
 def _start(folder: Path) -> str:
