@@ -18,9 +18,9 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all: PIP
 WORKDIR /build
 # Outside the folder that becomes the wheel, or it would become part of it.
 RUN python -m venv --without-pip /opt/wheel-tools && python -m venv --without-pip /opt/ringfence
-COPY requirements/service.txt requirements/build.txt requirements/
+COPY requirements/schema-registry.txt requirements/build.txt requirements/
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
-    python -m pip --python /opt/ringfence/bin/python install --require-hashes --requirement requirements/service.txt \
+    python -m pip --python /opt/ringfence/bin/python install --require-hashes --requirement requirements/schema-registry.txt \
  && python -m pip --python /opt/wheel-tools/bin/python install --require-hashes --requirement requirements/build.txt
 # With --build-arg TRACING=yes the image can send spans ([tracing] in the configuration).
 ARG TRACING=no

@@ -122,7 +122,7 @@ ci: check test ## what CI runs: all of it, then the two commands of the README
 	$(MAKE) reconcile
 
 lock: ## pin requirements/*.in anew, with hashes
-	for name in service tracing demo data dev spark helm build bench quix clients docs; do \
+	for name in service tracing schema-registry demo data dev spark helm build bench quix clients docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 

@@ -14,15 +14,29 @@ from pipeline.errors import USAGE, PipelineError
 from pipeline.source import read_spans
 from ringfence.headers import internal
 from service.config.load import Config, ConfigErrors, load
+from service.config.validation import reads_schemas
 from service.metadata.settings import SettingsHistory, effective_settings, is_file_managed
 
 
 def read_config(file: Path) -> Config:
     """Return the configuration of a file; raise PipelineError with all its problems."""
     try:
-        return load(file, os.environ, serves=False)
+        config = load(file, os.environ, serves=False)
     except ConfigErrors as errors:
         raise PipelineError(str(errors), exit_code=USAGE) from errors
+    return readable(config)
+
+
+def readable(config: Config) -> Config:
+    """Return a configuration whose templates Spark can fill; PipelineError for another one."""
+    for route in config.routes:
+        if reads_schemas(route):
+            sentence = (
+                f"route {route.name!r} reads payloads by their schemas ({{schema:...}}), and jobs "
+                "on Spark have no schema registry: use a configuration without that route"
+            )
+            raise PipelineError(sentence, exit_code=USAGE)
+    return config
 
 
 def config_topic_of(config: Config) -> str:
@@ -35,8 +49,8 @@ Records = Iterable[tuple[bytes | None, bytes | None, int]]
 
 
 def overlaid(config: Config, records: Records) -> Config:
-    """Return the configuration overlaid by the settings in these records."""
-    return effective_settings(config, revisions_of(records))[0].config
+    """Return the configuration overlaid by the settings in these records, if it is readable."""
+    return readable(effective_settings(config, revisions_of(records))[0].config)
 
 
 def revisions_of(records: Records) -> SettingsHistory:

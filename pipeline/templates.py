@@ -10,8 +10,17 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType
 
+from pipeline.errors import USAGE, PipelineError
 from ringfence.spark.columns import first
-from service.dedup.field import FIELD, DigestField, HeaderField, JsonField, KeyField, field_of
+from service.dedup.field import (
+    FIELD,
+    DigestField,
+    HeaderField,
+    JsonField,
+    KeyField,
+    SchemaField,
+    field_of,
+)
 
 
 def filled(template: str, topic: Column) -> Column:
@@ -57,6 +66,9 @@ def _field(name: str) -> Column:
             return first(sf.col("headers"), field.header)
         case JsonField():
             return _member(field)
+        case SchemaField():
+            sentence = f"{field.name} needs a schema registry, which jobs on Spark do not have"
+            raise PipelineError(sentence, exit_code=USAGE)
         case _:
             raise AssertionError(name)
 

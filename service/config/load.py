@@ -20,6 +20,7 @@ from service.config.model import (
     GivenValue,
     LogSettings,
     RouteSettings,
+    SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
     keys_of,
@@ -31,6 +32,7 @@ from service.config.validation import (
     NamedRoute,
     api_problems,
     expression_fault,
+    registry_problems,
     route_problems,
     timing_problems,
     tracing_problems,
@@ -46,6 +48,7 @@ SECTIONS: Final = {
     "api": ApiSettings,
     "log": LogSettings,
     "tracing": TracingSettings,
+    "schema_registry": SchemaRegistrySettings,
     "bridge": BridgeSettings,
 }
 """Sections that the environment can set; routes and addresses come only from the file."""
@@ -181,7 +184,10 @@ def _read_file(variable: str, path: str, problems: list[ConfigIssue]) -> str | N
         return None
 
 
-_SECTIONS = ("kafka", "service", "api", "routes", "addresses", "log", "tracing", "bridge")
+_SECTIONS = (
+    *("kafka", "service", "api", "routes", "addresses", "log", "tracing"),
+    *("schema_registry", "bridge"),
+)
 
 BRIDGE_SECTIONS = frozenset({"bridge", "api", "log"})
 """Sections that `ringfence bridge` reads; a file with no others is only for a bridge."""
@@ -295,6 +301,7 @@ class Config:
     addresses: AddressBook
     log: LogSettings = field(default_factory=LogSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
+    schema_registry: SchemaRegistrySettings = field(default_factory=SchemaRegistrySettings)
 
 
 class ConfigErrors(ExitError):  # noqa: N818  one for all problems
@@ -333,14 +340,16 @@ def load_lenient(
     kafka = _read_kafka(document.get("kafka"), environ, problems)
     service = read_part(ServiceSettings, "service", document, variables, problems)
     api = read_part(ApiSettings, "api", document, variables, problems)
-    routes = _read_routes(document.get("routes"), service.group_id, problems)
+    registry = read_part(SchemaRegistrySettings, "schema_registry", document, variables, problems)
+    routes = _read_routes(document.get("routes"), service.group_id, registry, problems)
     addresses = read_addresses(document.get("addresses"), problems)
     problems.extend(timing_problems(kafka, service))
     log = read_part(LogSettings, "log", document, variables, problems)
     tracing = read_part(TracingSettings, "tracing", document, variables, problems)
     if serves:
         problems.extend((*api_problems(api), *tracing_problems(tracing)))
-    return Config(kafka, service, api, routes, addresses, log, tracing), problems
+        problems.extend(registry_problems(registry))
+    return Config(kafka, service, api, routes, addresses, log, tracing, registry), problems
 
 
 def read_part(
@@ -366,12 +375,15 @@ def _read_kafka(
 
 
 def _read_routes(
-    content: object, group_id: str, problems: list[ConfigIssue]
+    content: object,
+    group_id: str,
+    registry: SchemaRegistrySettings,
+    problems: list[ConfigIssue],
 ) -> tuple[RouteSettings, ...]:
     named = [
         read_route(keys, number, problems) for number, keys in enumerate(tables_of(content), 1)
     ]
-    problems.extend(route_problems(named, group_id))
+    problems.extend(route_problems(named, group_id, has_registry=bool(registry.url)))
     return usable(named)
 
 

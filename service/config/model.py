@@ -7,7 +7,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast, get_type_hints
@@ -254,6 +254,10 @@ _PlainUrl = Annotated[
     ),
 ]
 
+_User = Annotated[str, _text("the name of a user, without a colon", r"[^:\x00-\x1f]*", 1000)]
+
+_Password = Annotated[str, _text("text of at most 1000 characters", ".*", 1000)]
+
 _Claim = Annotated[str, _text("the name of a claim; dots lead into nested ones", r"\S+", 200)]
 
 _Algorithm = Annotated[
@@ -381,6 +385,17 @@ class TracingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaRegistrySettings:
+    """`[schema_registry]`: where the schemas of payloads are read, and how; none by default."""
+
+    url: _PlainUrl = ""
+    user: _User = ""
+    password: _Password = field(default="", repr=False)
+    tls_ca_file: _File = ""
+    timeout_ms: Annotated[int, Field(ge=100, le=10_000)] = 2_000
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSettings:
     """One of `[[routes]]`: its inputs, address, id and targets."""
 
@@ -414,7 +429,10 @@ S = TypeVar("S")
 
 
 # The value of an unknown key may be a misplaced secret.
-_SECRET: Final = re.compile(r"passw|passphrase|secret|token|credential|jaas|pem")
+_SECRET: Final = re.compile(r"pas+w|passphrase|secret|token|credential|jaas|pem")
+
+
+_SECRET_KEYS: Final = frozenset({"password"})
 
 
 class GivenValue(NamedTuple):
@@ -469,7 +487,8 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 def _invalid(given: GivenValue, key: str, error: InvalidValueError, default: object) -> ConfigIssue:
-    what = f"{given.name} is {shown(given.value)}: {error}"
+    value = '"***"' if key in _SECRET_KEYS else shown(given.value)
+    what = f"{given.name} is {value}: {error}"
     if default in ("", ()):
         return ConfigIssue(what, f"change {key}")
     return ConfigIssue(what, f"change it, or remove it for the default {shown(default)}")

@@ -27,6 +27,7 @@ from service.config.model import (
     TOPIC_SHAPE,
     ApiSettings,
     RouteSettings,
+    SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
 )
@@ -44,8 +45,13 @@ _WITH_ARGUMENT: Final = {
     "header": "header:NAME",
     "json": "json:/POINTER",
     "key-json": "key-json:/POINTER",
+    "schema": "schema:/POINTER",
+    "key-schema": "key-schema:/POINTER",
 }
 """Placeholders that name a part of the record, as `_ALLOWED` and problems write them."""
+
+_OF_SCHEMAS: Final = frozenset({"schema", "key-schema"})
+"""Those of them that need a schema registry."""
 
 _PRESETS: Final = tuple(name.strip("{}") for name in PRESETS)
 
@@ -77,17 +83,40 @@ class NamedRoute(NamedTuple):
         return ("routes", self.route.name, *key)
 
 
-def route_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigIssue]:
-    """Return everything that is wrong with the routes."""
+def route_problems(
+    routes: Sequence[NamedRoute], group_id: str, *, has_registry: bool
+) -> list[ConfigIssue]:
+    """Return everything that is wrong with the routes; some need a schema registry."""
     problems = [] if routes else [_no_routes()]
     for named in routes:
         for key, problem in _problems_of(named, group_id):
             problems.append(problem._replace(paths=(named.path(key),)))
+        if not has_registry:
+            problems.extend(_without_registry(named))
     problems.extend(_repeated_names(routes))
     problems.extend(_scopes_of_one_address(routes))
     problems.extend(_read_and_written(routes))
     problems.extend(_replies_among_records(routes))
     return problems
+
+
+def reads_schemas(route: RouteSettings) -> bool:
+    """Whether any template of a route reads payloads by their schemas."""
+    return any(_reads_schemas(getattr(route, key)) for key in _ALLOWED)
+
+
+def _reads_schemas(template: str) -> bool:
+    kinds = (name.partition(":")[0] for name in PLACEHOLDER.findall(template))
+    return not _OF_SCHEMAS.isdisjoint(kinds)
+
+
+def _without_registry(named: NamedRoute) -> Iterator[ConfigIssue]:
+    for key in _ALLOWED:
+        template: str = getattr(named.route, key)
+        if _reads_schemas(template):
+            what = f'{named.where}.{key} is "{template}", and schema_registry.url is not set'
+            fix = "write [schema_registry] with the url of the registry that has the schemas"
+            yield ConfigIssue(what, fix, (named.path(key),))
 
 
 def _no_routes() -> ConfigIssue:
@@ -198,7 +227,10 @@ def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     template = named.route.id
     if template and not PLACEHOLDER.search(template):
         what = f'{named.where}.id is "{template}", so all records would have the same id'
-        fix = "use a field of the record: {key}, {header:NAME}, {json:/POINTER} or {sha256:value}"
+        fix = (
+            "use a field of the record: {key}, {header:NAME}, {json:/POINTER}, {schema:/POINTER} "
+            "or {sha256:value}"
+        )
         yield "id", ConfigIssue(what, fix)
 
 
@@ -492,6 +524,37 @@ def _read(key: str, path: str) -> tuple[str, ConfigIssue | None]:
         reason = error.strerror or "it cannot be opened"
     return "", ConfigIssue(f"{path} of api.{key} cannot be read: {reason}", "name a readable file")
 
+
+def registry_problems(settings: SchemaRegistrySettings) -> Iterator[ConfigIssue]:
+    """Yield what is wrong with `[schema_registry]` on this machine."""
+    if not settings.url:
+        for key in ("user", "password", "tls_ca_file"):
+            if getattr(settings, key):
+                what = f"schema_registry.{key} is set, and schema_registry.url is not"
+                yield ConfigIssue(what, f"write url in [schema_registry], or remove {key}")
+        return
+    if bool(settings.user) != bool(settings.password):
+        what = "only one of schema_registry.user and schema_registry.password is set"
+        yield ConfigIssue(what, "set both, or neither")
+    if settings.tls_ca_file:
+        try:
+            ssl.create_default_context(cafile=settings.tls_ca_file)
+        except (OSError, ssl.SSLError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            what = f"{settings.tls_ca_file} of schema_registry.tls_ca_file cannot be used: {reason}"
+            yield ConfigIssue(what, "name a file with certificates of authorities, as PEM")
+    if not all(map(_is_installed, _REGISTRY_LIBRARIES)):
+        how = "in a checkout, pip install --require-hashes -r requirements/schema-registry.txt"
+        yield ConfigIssue(
+            "schema_registry.url is set, but its libraries are not installed",
+            f'install them: pip install "ringfence-server[schema-registry]" ({how}); or remove it',
+        )
+
+
+_REGISTRY_LIBRARIES: Final = (
+    *("authlib", "cachetools", "attrs", "certifi"),  # of confluent-kafka's client
+    *("google.protobuf", "proto_schema_parser"),
+)
 
 _LIBRARIES: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from time import monotonic
 from typing import Final, Literal
 
 from ringfence.headers import Reason
@@ -11,6 +12,7 @@ from service.dedup.record import RejectedError, name_of
 from service.dedup.route import InputPartition, InputRoute, Template, finder, resolve
 from service.kafka.admin import ClusterAdmin, TopicInfo
 from service.kafka.topics import RepartitionTopic, by_address, fallback
+from service.schemas.documents import begin_transaction
 from state.model import PartitionId
 
 Skip = Literal["foreign", "unreadable-headers", "no-route", "no-input", "no-address"]
@@ -57,10 +59,14 @@ class DeadLetterOwners:
     def now(cls, config: Config, cluster: ClusterAdmin) -> "DeadLetterOwners":
         """Build it with the topics that exist now."""
         routes = resolve(config.routes, cluster.names(), config.service.group_id)
+        begin_transaction(monotonic())
         return cls(config, cluster.topics(routes))
 
     def owner(self, view: DeadLetterView) -> PartitionId | Skip:
-        """Return the partition that decides it, or why it cannot be redriven."""
+        """Return the partition that decides it, or why it cannot be redriven.
+
+        RegistryUnavailableError if its address is read by a schema that nobody can tell now.
+        """
         letter = letter_of(view)
         if letter is None or view.reason == Reason.UNREADABLE_HEADERS:
             # Dead letters with unreadable headers are stored without the original headers.

@@ -33,6 +33,7 @@ from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import Unavailable
 from service.queries.inbox import QueryService
 from service.queries.status import ServiceStatus
+from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId
 
 
@@ -227,6 +228,10 @@ class RedriveCoordinator:
             cause = error.args[0].name()
             _log.warning("redrive_waits", redrive=name, cause=cause)
             runner.waits(f"The broker answered {cause}; see its log and the topics.")
+            await asyncio.sleep(_PAUSE_S)
+        except RegistryUnavailableError as unavailable:
+            _log.warning("redrive_waits", redrive=name, cause=str(unavailable))
+            runner.waits(f"It waits for {unavailable}.")
             await asyncio.sleep(_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - logged, and reported as the job's error
             _log.exception("redrive_failed", redrive=name)

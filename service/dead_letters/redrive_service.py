@@ -23,6 +23,7 @@ from service.dedup.dead_letter import (
 from service.kafka.clients import Clients
 from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
+from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId
 
 SAMPLES: Final = 10
@@ -80,7 +81,10 @@ class RedriveService:
         skipped = Counter[str]()
 
         def on_match(view: DeadLetterView) -> None:
-            owner = owners.owner(view)
+            try:
+                owner = owners.owner(view)
+            except RegistryUnavailableError as unavailable:
+                raise Unavailable(f"It waits for {unavailable}.") from unavailable
             if isinstance(owner, str):
                 skipped[owner] += 1
             if len(samples) < SAMPLES:

@@ -43,6 +43,7 @@ from service.kafka.errors import (
     Recovery,
     without_frames,
 )
+from service.schemas.errors import RegistryUnavailableError
 from state.cache import BatchTooLargeError
 from state.keys import UnknownFormatError
 from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId
@@ -155,6 +156,7 @@ _NOT_BLAMED_ON_RECORDS: Final = (
     KafkaFailureError,
     WrongPartitionError,
     TargetMissingError,
+    RegistryUnavailableError,
     BatchTooLargeError,
 )
 
@@ -190,8 +192,9 @@ def decide(
     """Fill the plan for the batches of one transaction; `batches` is read lazily.
 
     Yields outputs as soon as they are decided. Raises TargetMissingError for a target topic that is
-    absent, or not looked up yet: the caller refreshes the targets and decides again. UndecidedError
-    for an unforeseen exception.
+    absent, or not looked up yet: the caller refreshes the targets and decides again.
+    RegistryUnavailableError if a schema is not known and nobody answers. UndecidedError for an
+    unforeseen exception.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
     for batch in batches:

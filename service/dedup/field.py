@@ -1,26 +1,26 @@
-"""Field: what a template reads from a record: its key, a header, a digest, or a member of its JSON.
+"""Field: what a template reads from a record: its key, a header, a digest, or a member in it.
 
-A member is named by a JSON pointer (RFC 6901). Its text is the text of a string, or the literal of
-a number or boolean as it stands in the record, so that equal bytes always give equal text.
+A member is one of JSON, or of a payload whose schema a registry has, and is named by a JSON pointer
+(RFC 6901). Its text is the text of a string, or the literal of a number or boolean: of JSON as it
+stands in the record, so that equal bytes always give equal text.
 Invariant: a field never changes a record, and no content of a record appears in an error.
 """
 
 import hashlib
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final, NoReturn
+from typing import ClassVar, Final
 
 from ringfence.headers import Headers
 from service.dedup.record import Record
+from service.schemas.documents import documents
+from service.schemas.errors import UndecodableError
+from service.schemas.json_text import member_of, parsed, tokens_of
 
-FIELD: Final = re.compile(r"\{(key|sha256:value|header:[^{}]+|(?:key-)?json:[^{}]*)\}")
+FIELD: Final = re.compile(r"\{(key|sha256:value|header:[^{}]+|(?:key-)?(?:json|schema):[^{}]*)\}")
 """A field as it is written in a template; group 1 is its name."""
-
-_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class UnrenderableError(ValueError):
@@ -115,16 +115,19 @@ class DigestField(Field):
 
 
 @dataclass(frozen=True, slots=True)
-class JsonField(Field):
-    """A member of the JSON in the value or the key, by its JSON pointer (RFC 6901)."""
+class MemberField(Field):
+    """A member of what the value or the key contains, by its JSON pointer (RFC 6901)."""
 
     pointer: str
     in_key: bool
 
+    kind: ClassVar[str]
+    """The name of the field without `key-` and the pointer."""
+
     @property
     def name(self) -> str:
         """The field as it is written in a template."""
-        return f"{{{'key-' if self.in_key else ''}json:{self.pointer}}}"
+        return f"{{{'key-' if self.in_key else ''}{self.kind}:{self.pointer}}}"
 
     @property
     def in_value(self) -> bool:
@@ -143,7 +146,7 @@ class JsonField(Field):
             return None
 
     def why_missing(self, record: Record) -> str:
-        """Return why: no JSON, no such member, or a member that is no string, number or boolean."""
+        """Return why: not decodable, no such member, or no string, number or boolean."""
         try:
             self._found(record.key() if self.in_key else record.value())
         except UnrenderableError as error:
@@ -154,10 +157,13 @@ class JsonField(Field):
         where = "key" if self.in_key else "value"
         if document is None:
             raise UnrenderableError(f"the record has no {where}, and so nothing for {self.name}")
-        member = _resolved(_parsed(document, where), self.pointer)
+        try:
+            member = self._member(document)
+        except UndecodableError as error:
+            raise UnrenderableError(self._undecodable(where, error)) from None
         if isinstance(member, bool):
             return b"true" if member else b"false"
-        if isinstance(member, str):  # a number too: it was read as the text that stands there
+        if isinstance(member, str):  # a number too: it was read as text
             try:
                 return member.encode()
             except UnicodeEncodeError:
@@ -166,8 +172,43 @@ class JsonField(Field):
         kind = "nothing" if member is None else _KINDS[type(member)]
         raise UnrenderableError(f"the {where} has {kind} at {self.name}")
 
+    def _member(self, document: bytes) -> object:
+        """Return the member of a key or value, or None; or raise UndecodableError."""
+        raise NotImplementedError  # each kind of document has its own
 
-_KINDS: Final[Mapping[type, str]] = {dict: "an object", list: "an array"}
+    def _undecodable(self, where: str, error: UndecodableError) -> str:
+        """Return why a key or value has no members."""
+        return f"the {where} {error}"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonField(MemberField):
+    """A member of JSON."""
+
+    kind: ClassVar[str] = "json"
+
+    def _member(self, document: bytes) -> object:
+        return member_of(parsed(document), tokens_of(self.pointer))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField(MemberField):
+    """A member of Avro, Protobuf or JSON whose schema a registry has."""
+
+    kind: ClassVar[str] = "schema"
+
+    def _member(self, document: bytes) -> object:
+        return documents().document(document).member(tokens_of(self.pointer))
+
+    def _undecodable(self, where: str, error: UndecodableError) -> str:
+        return f"{self.name} finds nothing: the {where} {error}"
+
+
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "an array",
+    float: "a number that is not finite",
+}
 
 
 def field_of(name: str) -> Field:
@@ -177,38 +218,7 @@ def field_of(name: str) -> Field:
     if name == "sha256:value":
         return DigestField()
     kind, _, rest = name.partition(":")
-    return HeaderField(rest) if kind == "header" else JsonField(rest, in_key=kind == "key-json")
-
-
-def _parsed(document: bytes, where: str) -> object:
-    """Return the JSON of a key or value, with numbers as the text that stands there."""
-    try:
-        return _JSON.decode(document.decode())
-    except UnicodeDecodeError:
-        raise UnrenderableError(f"the {where} is not JSON: it is not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        cause = f"the {where} is not JSON from character {error.pos} on"
-        raise UnrenderableError(cause) from None
-    except RecursionError:
-        raise UnrenderableError(f"the {where} is JSON that is nested too deeply") from None
-
-
-def _resolved(document: object, pointer: str) -> object:
-    """Return the member that a pointer names, or None."""
-    found = document
-    for token in pointer.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = found.get(name)
-        elif isinstance(found, list) and _INDEX.fullmatch(name):
-            found = next(islice(found, int(name), None), None)
-        else:
-            return None
-    return found
-
-
-def _refuse_constant(_name: str) -> NoReturn:
-    raise json.JSONDecodeError("no JSON", "", 0)  # NaN and Infinity, which Python would take
-
-
-_JSON: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
+    if kind == "header":
+        return HeaderField(rest)
+    of_kind = SchemaField if kind.endswith(SchemaField.kind) else JsonField
+    return of_kind(rest, in_key=kind.startswith("key-"))

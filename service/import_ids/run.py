@@ -23,6 +23,8 @@ from service.kafka.clients import KafkaClients
 from service.kafka.errors import fault_of
 from service.kafka.topics import by_address
 from service.metadata.effective_config import in_effect
+from service.schemas.documents import connect
+from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId
 
 _REQUEST_S: Final = 30.0
@@ -58,12 +60,15 @@ def adopt(
     except KafkaException as error:
         sentence = f"The broker answered {fault_of(error.args[0]).cause}; adopt again."
         raise ExitError(ExitCode.BROKER, sentence) from error
+    except RegistryUnavailableError as error:
+        raise ExitError(ExitCode.BROKER, f"Cannot reach {error}; adopt again.") from error
 
 
 def _adopt_topic(
     file: Config, request: ImportRequest, client: httpx2.Client, say: Callable[[str], None]
 ) -> None:
     topic, clients = request.topic or "", KafkaClients(file)
+    connect(file.schema_registry)
     config = in_effect(file, clients, SystemClock()).config
     inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
     route = route_of(config.routes, inputs, topic, request.input)

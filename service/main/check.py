@@ -12,6 +12,7 @@ from service.clock import Clock, SystemClock
 from service.config.kafka_properties import SERVERS
 from service.config.load import Config
 from service.config.tasks import Hop, consumer_group, deciding_processes
+from service.config.validation import reads_schemas
 from service.dedup.route import (
     InputRoute,
     decides_by_address,
@@ -48,6 +49,8 @@ from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.layout import Topology, contradiction
 from service.processor.input_topics import internal_topics
 from service.queries import sizing
+from service.schemas.errors import RegistryUnavailableError
+from service.schemas.registry import ConfluentRegistry
 from state.cache import FULL
 
 _MIB: Final = 1024 * 1024
@@ -180,6 +183,7 @@ def report_of(
         *_by_address_problems(config, topics),
         *_limit_problems(group_id, own, inputs, topics, granted),
         *_timeout_problems(config, rights.transaction_max_ms()),
+        *_registry_problems(config),
         *rights_problems(config, rights, needs | needs_own, granted, made),
     ]
     outputs = tuple(sorted(written_topics(routes)))
@@ -201,6 +205,17 @@ def _contradictions(
     """Return what would end the service with status 5, since the group has started before."""
     issue = None if first is None else contradiction(first, Topology.of(config, inputs))
     return [] if issue is None else [issue]
+
+
+def _registry_problems(config: Config) -> Iterator[ConfigIssue]:
+    """Yield the problem of a schema registry that does not answer."""
+    if not config.schema_registry.url or not any(map(reads_schemas, config.routes)):
+        return
+    try:
+        ConfluentRegistry(config.schema_registry).check()
+    except RegistryUnavailableError as error:
+        fix = "check its address, user and certificate; the service waits for it"
+        yield ConfigIssue(f"cannot read schemas from {error}", fix)
 
 
 def _changelogs(config: Config, routes: dict[str, InputRoute]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from service.metadata.settings_service import SettingsService
 from service.metadata.watcher import MetadataWatcher
 from service.peers.membership import GroupMembership
 from service.queries.status import ServiceInfo
+from service.schemas.documents import connect
 from service.supervisor.router import SupervisorMetrics, WorkerRouter
 from service.supervisor.supervisor import ADDRESS_LABELS_MAX, Supervisor
 from service.telemetry.metrics import Metrics
@@ -42,6 +43,7 @@ _LIBRARIES: Final = {
 def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> ServerHandle:
     """Build and start the API on a thread; raise ExitError if it cannot listen."""
     version, metrics = product_version(), _metrics(config, supervisor)
+    connect(config.schema_registry)  # a redrive reads addresses
 
     def clients(hop: Hop = Hop.INPUTS) -> KafkaClients:
         return KafkaClients(config, Task(0, hop))

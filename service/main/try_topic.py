@@ -33,7 +33,7 @@ from ringfence.headers import (
 from ringfence.headers import DeadLetter as Letter
 from service.clock import SystemClock
 from service.config.load import Config
-from service.dedup.field import HeaderField, JsonField, UnrenderableError
+from service.dedup.field import HeaderField, JsonField, SchemaField, UnrenderableError
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.kafka.admin import TopicInfo
@@ -194,6 +194,13 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     if route is None:
         inputs = ", ".join(sorted(routes)) or "none that exists"
         raise ExitError(ExitCode.USAGE, f"No route reads {topic}; inputs are: {inputs}.")
+    read = sorted(each.name for each in route.fields() if isinstance(each, SchemaField))
+    if read:
+        sentence = (
+            f"The route of {topic} reads {read[0]}, and no message can be made up for a schema; "
+            "send one twice as your publisher does."
+        )
+        raise ExitError(ExitCode.USAGE, sentence)
     watched = clients.cluster.topics(
         {*route.targets(), internal(config.service.group_id, "dead-letters")}
     )

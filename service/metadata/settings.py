@@ -78,7 +78,8 @@ def apply_overlay(
     """Return the file's settings with an overlay applied, and the problems of the result."""
     problems: list[ConfigIssue] = []
     named = list(_routes(file, overlay, problems))
-    problems += route_problems(named, file.service.group_id)
+    has_registry = bool(file.schema_registry.url)
+    problems += route_problems(named, file.service.group_id, has_registry=has_registry)
     problems += _own_log(named)
     book = _addresses(file, overlay, problems)
     errors = [OverlayError(_path(problem, overlay), problem) for problem in problems]

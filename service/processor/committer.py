@@ -21,6 +21,7 @@ from service.processor.poll import Poller
 from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
 from service.processor.transaction import SLOW, TransactionAbortedError, TransactionManager, apply
+from service.schemas.documents import begin_transaction
 from state.cache import BatchTooLargeError, Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError, StoreFailedError
@@ -146,6 +147,7 @@ class Committer:
             # The broker accepts offsets without a check from a consumer that never joined.
             raise TransactionAbortedError(NOT_A_MEMBER)
         self._began_s = started_s
+        begin_transaction(started_s)
         self._cache.begin(is_bounded=plan.is_bounded, is_late=self._is_late)
         self._transaction_manager.commit(plan, outputs, build_offsets, member)
         try:

@@ -1,4 +1,4 @@
-"""Failure handling: what the loop does about aborts, errors of the broker, and damaged stores.
+"""Failure handling: what the loop does about aborts, errors of others, and damaged stores.
 
 Whatever fails, the records that were consumed and not committed are read again.
 """
@@ -26,6 +26,7 @@ from service.processor.poll import Poller
 from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
 from service.processor.transaction import EXPIRED, SLOW, OutcomeUnknownError
+from service.schemas.errors import RegistryUnavailableError
 from state.cache import Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError
@@ -137,3 +138,8 @@ class FailureHandler:
         self._active_settings.doubt_targets()
         sentence = f"topic {missing.topic}: it does not exist; create it"
         self._retry_policy.back_off(sentence, until_commit=True)
+
+    def registry_unavailable(self, unavailable: RegistryUnavailableError) -> None:
+        """Handle a schema registry that does not answer: wait for it."""
+        self.rewind()
+        self._retry_policy.back_off(str(unavailable), until_commit=True)

@@ -39,6 +39,7 @@ from service.processor.transaction import (
     TransactionManager,
 )
 from service.processor.upkeep import Upkeep
+from service.schemas.errors import RegistryUnavailableError
 from state.cache import Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError, Stores
@@ -151,6 +152,8 @@ class Loop:
             self.failures.aborted(without_frames(aborted).fault, self.committer.plan)
         except TargetMissingError as missing:
             self.failures.target_missing(without_frames(missing))
+        except RegistryUnavailableError as unavailable:
+            self.failures.registry_unavailable(without_frames(unavailable))
         except KafkaException as error:
             self.failures.refused(without_frames(error).args[0])
         except StoreCorruptError as damaged:

@@ -28,6 +28,7 @@ from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer
 from service.queries.status import ServiceStatus, StatusBoard
+from service.schemas.documents import connect
 from service.supervisor.protocol import (
     Channel,
     MetricsReply,
@@ -81,6 +82,8 @@ class WorkerProcess:
         self._tracer = open_tracer(setup.config.tracing, service, product_version())
         clients = KafkaClients(setup.config, setup.task)
         self._cluster = clients.cluster
+        reporter = Reporter(service, clock, self._board, self._metrics, self._tracer)
+        connect(setup.config.schema_registry, reporter.beat, self._metrics.schema_lookup)
 
         def clients_of_new_loop() -> KafkaClients:
             drop_cycles()
@@ -91,7 +94,7 @@ class WorkerProcess:
             clients_of_new_loop,
             RocksStores(setup.folder),
             clock,
-            Reporter(service, clock, self._board, self._metrics, self._tracer),
+            reporter,
             self._inbox,
             setup.fenced_s,
             resumes=setup.resumes,

@@ -233,6 +233,10 @@ class Metrics:
         """Count an error that the Kafka client reported, by its name."""
         self._client_errors.labels(code).inc()
 
+    def schema_lookup(self, result: str) -> None:
+        """Count a schema that the registry was asked for: found, unknown, unusable or failed."""
+        self._schema_lookups.labels(result).inc()
+
     def http_request(self, route: str, method: str, status: int, duration_s: float) -> None:
         """Count and time a request that was answered; `route` is the template, not the path."""
         self._http_requests.labels(route, method, str(status)).inc()
@@ -342,6 +346,9 @@ class Metrics:
         )
         self._client_errors = self._counter(
             "client_errors", "Errors reported by the Kafka client.", "code"
+        )
+        self._schema_lookups = self._counter(
+            "schema_lookups", "Schemas that the registry was asked for.", "result"
         )
 
     def _declare_certificate(self) -> None:

@@ -57,7 +57,7 @@ def test_nothing_in_it_installs_or_builds(container: Container) -> None:
 def test_what_is_in_it_is_what_is_locked(container: Container) -> None:
     packages = packages_in(container.files())
     found = {(one.name, one.version) for one in packages if one.kind == "pypi"}
-    locked = dict(requirements(REPOSITORY / "requirements" / "service.txt"))
+    locked = dict(requirements(REPOSITORY / "requirements" / "schema-registry.txt"))
     assert {name for name, _ in found} == {"ringfence", "ringfence-server", *locked}
     assert {(name, version) for name, version in found if name in locked} == set(locked.items())
 

@@ -16,6 +16,7 @@ from service.config.model import (
     BridgeSettings,
     LogSettings,
     RouteSettings,
+    SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
 )
@@ -28,7 +29,7 @@ WIRE_CONTRACT = (DOCS / "wire-contract.md").read_text("utf-8")
 PUBLISHERS = (DOCS / "publishers.md").read_text("utf-8")
 SECTIONS = (
     *(ServiceSettings, ApiSettings, RouteSettings, AddressSettings, BridgeSettings),
-    *(LogSettings, TracingSettings),
+    *(LogSettings, TracingSettings, SchemaRegistrySettings),
 )
 KEYS = [field.name for section in SECTIONS for field in fields(section)]
 
@@ -82,7 +83,8 @@ def test_every_exit_code_is_documented(code: ExitCode) -> None:
 
 
 @pytest.mark.parametrize(
-    "section", [ServiceSettings, AddressSettings, BridgeSettings, TracingSettings]
+    "section",
+    [ServiceSettings, AddressSettings, BridgeSettings, TracingSettings, SchemaRegistrySettings],
 )
 def test_the_defaults_of_numbers_are_the_documented_ones(section: type) -> None:
     for field in fields(section):

@@ -13,6 +13,7 @@ from service.config.model import (
     ApiSettings,
     LogSettings,
     RouteSettings,
+    SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
     keys_of,
@@ -27,11 +28,15 @@ SECTIONS: Final[Mapping[str, type]] = {
     "addressSettings": AddressSettings,
     "log": LogSettings,
     "tracing": TracingSettings,
+    "schemaRegistry": SchemaRegistrySettings,
 }
 """By the name of their definition in the schema."""
 
 _OF_THE_POD: Final = {"instance", "state_dir", "host", "port", "probe_port", "advertised_url"}
 """Keys that the chart sets itself, as it does with those of files."""
+
+_SECRETS: Final = {"password"}
+"""Keys that are no values of the chart: its values are not secret."""
 
 _COLUMNS: Final = 100
 
@@ -41,7 +46,7 @@ def schema_of(section: type) -> dict[str, Any]:
     return {
         name: _portable(key.schema)
         for name, key in keys_of(section).items()
-        if name not in _OF_THE_POD and not name.endswith("_file")
+        if name not in _OF_THE_POD | _SECRETS and not name.endswith("_file")
     }
 
 

@@ -10,6 +10,7 @@ from service.config.model import (
     BridgeSettings,
     LogSettings,
     RouteSettings,
+    SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
     keys_of,
@@ -27,6 +28,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     'addresses."PATTERN"': AddressSettings,
     "log": LogSettings,
     "tracing": TracingSettings,
+    "schema_registry": SchemaRegistrySettings,
     "bridge": BridgeSettings,
 }
 

@@ -33,6 +33,7 @@ from service.queries.redrives import (
     PartitionCheckpoint,
     RedriveAnswer,
 )
+from service.schemas.errors import RegistryUnavailableError
 from state.model import Edit, PartitionId
 from state.redrive_progress import RedriveCheckpoint, mark_of, marks_in, put, removal
 
@@ -69,6 +70,8 @@ def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
         return RedriveAnswer("refused", decided, aborted.fault.cause)
     except TargetMissingError as missing:
         raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing
+    except RegistryUnavailableError as unavailable:
+        raise Unavailable(f"It waits for {unavailable}.") from unavailable
     except WrongPartitionError as error:
         raise Unavailable(f"{error} Ask again.") from error
     return RedriveAnswer("done", _checkpoint(source, letters, now))

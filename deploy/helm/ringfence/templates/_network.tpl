@@ -8,7 +8,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* To which ports a pod connects, as a JSON list: the brokers', the issuer's, the collector's, and those of the values. */}}
+{{/* To which ports a pod connects, as a JSON list: the brokers', the issuer's, the collector's, the schema registry's, and those of the values. */}}
 {{- define "ringfence.portsOut" -}}
 {{- $config := .Values.config -}}
 {{- $places := splitList "," (index $config.kafka "bootstrap.servers") -}}
@@ -16,6 +16,7 @@
 {{- $places = concat $places (list ($config.api.oidc_issuer | default "") ($config.api.oidc_jwks_url | default "")) -}}
 {{- end -}}
 {{- $places = append $places (($config.tracing | default dict).endpoint | default "") -}}
+{{- $places = append $places (($config.schema_registry | default dict).url | default "") -}}
 {{- $ports := list -}}
 {{- range $place := without $places "" -}}
 {{- $ports = append $ports (include "ringfence.portOf" (trim $place) | int) -}}

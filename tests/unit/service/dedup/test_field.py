@@ -1,9 +1,21 @@
-"""Fields of templates that are read from JSON."""
+"""Fields of templates that are read from JSON, and from payloads that have a schema."""
 
+import io
+import json
+from collections.abc import Iterator
+
+import fastavro
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from service.config.model import SchemaRegistrySettings
 from service.dedup.claim import identifier_of
 from service.dedup.field import FIELD, Field, UnrenderableError, field_of
+from service.schemas.documents import Documents, connect, use
+from service.schemas.errors import RegistryUnavailableError
+from service.schemas.registry import RegisteredSchema
+from tests.fakes.schema_registry import FakeRegistry, payload
 from tests.support.deciding import record
 from tests.support.helpers import rows, some
 
@@ -133,3 +145,103 @@ def test_the_field_that_a_record_lacks_is_named(text: str) -> None:
     field, message = member(text), record(0, key=None, value=None)
     assert field.of(message, []) is None
     assert field.why_missing(message) == f"the record has nothing for {text}"
+
+
+FINDS_NOTHING = "{schema:/id} finds nothing: the value"
+AVRO = '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": ["null", "string"]}]}'
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    registry = FakeRegistry()
+    registry.start()
+    connect(SchemaRegistrySettings(registry.url))
+    yield registry
+    use(None)
+    registry.stop()
+
+
+def test_a_member_of_a_payload_with_a_schema_is_found_by_a_pointer(registry: FakeRegistry) -> None:
+    sent = payload(registry.register("orders-value", "AVRO", AVRO), b"\x02\x06A-1")
+    assert member("{schema:/id}").of(record(0, value=sent), []) == b"A-1"
+    assert member("{schema:/id}").in_value
+    assert member("{key-schema:/id}").of(record(0, key=sent, value=None), []) == b"A-1"
+    assert not member("{key-schema:/id}").in_value
+
+
+def test_a_pointer_of_a_schema_has_the_escapes_of_json(registry: FakeRegistry) -> None:
+    number = registry.register("a", "AVRO", '{"type": "map", "values": "long"}')
+    sent = payload(number, b"\x02\x08a/~b\x0e\x00")
+    assert member("{schema:/a~1~0b}").of(record(0, value=sent), []) == b"7"
+
+
+@rows(
+    ("sent", "cause"),
+    {
+        "no value": (None, "the record has no value, and so nothing for {schema:/id}"),
+        "JSON": (
+            b'{"id": "secret"}',
+            f"{FINDS_NOTHING} does not begin with a zero byte and the id of a schema",
+        ),
+        "an unknown schema": (
+            payload(77, b""),
+            f"{FINDS_NOTHING} has schema 77, which the registry does not know",
+        ),
+        "other bytes": (
+            payload(1, b"\x02"),
+            f"{FINDS_NOTHING} cannot be read by its schema 1: it ends too early",
+        ),
+        "null": (payload(1, b"\x00"), "the value has nothing at {schema:/id}"),
+    },
+)
+def test_a_record_without_a_member_by_its_schema_lacks_the_field(
+    registry: FakeRegistry, sent: bytes | None, cause: str
+) -> None:
+    registry.register("orders-value", "AVRO", AVRO)
+    field, message = member("{schema:/id}"), record(0, value=sent)
+    assert field.of(message, []) is None
+    assert field.why_missing(message) == cause
+    with pytest.raises(UnrenderableError, match="schema:/id"):
+        field.text(message, [])
+
+
+def test_a_registry_that_does_not_answer_is_no_missing_field(registry: FakeRegistry) -> None:
+    registry.stop()
+    with pytest.raises(RegistryUnavailableError):
+        member("{schema:/id}").of(record(0, value=payload(1, b"\x00")), [])
+
+
+JSON_VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=9)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), JSON_VALUES | st.lists(JSON_VALUES, max_size=2)))
+def test_avro_and_json_schema_give_the_text_that_json_gives(content: dict[str, object]) -> None:
+    value = ["null", "boolean", "long", "string"]
+    schema = {"type": "map", "values": [*value, {"type": "array", "items": value}]}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), content)
+    document = json.dumps(content).encode()
+    sent = {1: stream.getvalue(), 2: document}
+    use(Documents(Known({1: RegisteredSchema("AVRO", json.dumps(schema)), 2: JSON_SCHEMA})))
+    try:
+        for name in "abcde":
+            for end in ("", "/0", "/1"):
+                wanted = member(f"{{json:/{name}{end}}}").of(record(0, value=document), [])
+                for number, body in sent.items():
+                    message = record(0, value=payload(number, body))
+                    assert member(f"{{schema:/{name}{end}}}").of(message, []) == wanted
+    finally:
+        use(None)
+
+
+JSON_SCHEMA = RegisteredSchema("JSON", "{}")
+
+
+class Known:
+    """A registry of these schemas."""
+
+    def __init__(self, schemas: dict[int, RegisteredSchema]) -> None:
+        self.schema = schemas.get
+
+    def check(self) -> None:
+        raise NotImplementedError

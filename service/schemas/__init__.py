@@ -1,0 +1,1 @@
+"""Payloads that a schema describes: Avro, Protobuf and JSON, by the id at their beginning."""

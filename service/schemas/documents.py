@@ -1,0 +1,195 @@
+"""Documents: payloads decoded by the schemas that they name, which are kept.
+
+An id means one schema for ever, so what is known stays known. Ids that the registry does not know
+stay unknown at least until the next transaction begins, so all checks of a record agree.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from service.config.model import SchemaRegistrySettings
+from service.schemas.avro import AvroDecoder
+from service.schemas.errors import SchemaUnusableError, UndecodableError
+from service.schemas.json_text import JsonDecoder
+from service.schemas.protobuf import ProtobufDecoder
+from service.schemas.registry import ConfluentRegistry, RegisteredSchema, SchemaRegistry
+
+SCHEMAS_MAX: Final = 1_000
+"""How many schemas are kept; the oldest is read again when it is needed."""
+UNKNOWN_MAX: Final = 10_000
+UNKNOWN_S: Final = 10.0
+"""How long an id that the registry did not know counts as unknown."""
+
+_HEADER_BYTES: Final = 5
+_ID_MAX: Final = 2**31 - 1
+"""Registries number their schemas with positive integers of 32 bits."""
+
+
+class Decoder(Protocol):
+    """Reads payloads of one schema."""
+
+    def document(self, body: bytes) -> object:
+        """Return a payload, without its header, as a document; or raise UndecodableError."""
+
+    def member(self, document: object, tokens: Sequence[str]) -> object:
+        """Return what the tokens of a JSON pointer name in a document.
+
+        That is text (also of a number), a boolean, a dict or list of any content, a number that is
+        not finite, or None for nothing.
+        """
+
+
+class DecodedPayload(NamedTuple):
+    """A decoded payload."""
+
+    decoder: Decoder
+    content: object
+
+    def member(self, tokens: Sequence[str]) -> object:
+        """Return what the tokens of a pointer name, as `Decoder.member` does."""
+        return self.decoder.member(self.content, tokens)
+
+
+class Documents:
+    """Decodes payloads; keeps the decoders of schemas, and the last payload."""
+
+    def __init__(
+        self,
+        registry: SchemaRegistry,
+        on_lookup: Callable[[str], None] = lambda _result: None,
+    ) -> None:
+        """`on_lookup` gets the result of each look-up: found, unknown, unusable or failed."""
+        self._registry = registry
+        self._on_lookup = on_lookup
+        self._decoders: dict[int, Decoder | str] = {}
+        """By schema id; text is why no payload of that schema can be read."""
+        self._unknown: dict[int, None] = {}
+        self._unknown_since_s: float | None = None
+        self._last: tuple[bytes, DecodedPayload] | None = None
+
+    def begin(self, now_s: float) -> None:
+        """Begin a transaction: look ids up again that were unknown some time ago."""
+        if not self._unknown:
+            self._unknown_since_s = None
+        elif self._unknown_since_s is None:
+            self._unknown_since_s = now_s
+        elif now_s - self._unknown_since_s > UNKNOWN_S or len(self._unknown) > UNKNOWN_MAX:
+            self._unknown.clear()
+            self._unknown_since_s = None
+
+    def document(self, payload: bytes) -> DecodedPayload:
+        """Return a payload as a document.
+
+        UndecodableError if the payload is to blame; RegistryUnavailableError without an answer.
+        """
+        last = self._last
+        if last is not None and last[0] is payload:
+            return last[1]
+        number = schema_id(payload)
+        decoder = self._decoders.get(number)
+        if decoder is None:
+            decoder = self._looked_up(number)
+        if isinstance(decoder, str):
+            raise UndecodableError(decoder)
+        try:
+            content = decoder.document(payload[_HEADER_BYTES:])
+        except UndecodableError as error:
+            raise UndecodableError(f"cannot be read by its schema {number}: {error}") from None
+        found = DecodedPayload(decoder, content)
+        self._last = (payload, found)
+        return found
+
+    def _looked_up(self, number: int) -> Decoder | str:
+        unknown = f"has schema {number}, which the registry does not know"
+        if number in self._unknown or not 0 < number <= _ID_MAX:
+            return unknown
+        decoder: Decoder | str
+        try:
+            schema = self._registry.schema(number)
+            if schema is None:
+                self._unknown[number] = None
+                self._on_lookup("unknown")
+                return unknown
+            decoder = decoder_of(schema)
+        except SchemaUnusableError as error:
+            self._on_lookup("unusable")
+            decoder = f"has schema {number}, which cannot be used: {error}"
+        except BaseException:
+            self._on_lookup("failed")
+            raise
+        else:
+            self._on_lookup("found")
+        if len(self._decoders) >= SCHEMAS_MAX:
+            del self._decoders[next(iter(self._decoders))]
+        self._decoders[number] = decoder
+        return decoder
+
+
+def schema_id(payload: bytes) -> int:
+    """Return the id that a payload begins with; UndecodableError if it does not."""
+    if len(payload) < _HEADER_BYTES or payload[0] != 0:
+        raise UndecodableError("does not begin with a zero byte and the id of a schema")
+    return int.from_bytes(payload[1:_HEADER_BYTES])
+
+
+def decoder_of(schema: RegisteredSchema) -> Decoder:
+    """Return the decoder of a schema; SchemaUnusableError if it cannot be used."""
+    match schema.kind:
+        case "AVRO":
+            return AvroDecoder(schema.text, [text for _, text in schema.references])
+        case "PROTOBUF":
+            return ProtobufDecoder(schema.text, dict(schema.references))
+        case "JSON":
+            return JsonDecoder()
+        case kind:
+            raise SchemaUnusableError(f"it is of type {kind}, which Ringfence does not read")
+
+
+_of_process: list[Documents] = []
+
+
+def connect(
+    settings: SchemaRegistrySettings,
+    on_request: Callable[[], None] = lambda: None,
+    on_lookup: Callable[[str], None] = lambda _result: None,
+) -> None:
+    """Have this process read schemas from a registry, if one is configured."""
+    if settings.url:
+        use(Documents(_Lazy(settings, on_request), on_lookup))
+
+
+def use(documents: Documents | None) -> None:
+    """Have all fields of this process read payloads this way; None for none of them."""
+    _of_process[:] = [] if documents is None else [documents]
+
+
+def documents() -> Documents:
+    """Return what reads the payloads of this process."""
+    assert _of_process, "a field that needs a registry was read without one"
+    return _of_process[0]
+
+
+def begin_transaction(now_s: float) -> None:
+    """Tell the documents of this process, if it has any, that a transaction begins."""
+    for each in _of_process:
+        each.begin(now_s)
+
+
+class _Lazy:
+    """The configured registry, whose client is imported with the first request."""
+
+    def __init__(self, settings: SchemaRegistrySettings, on_request: Callable[[], None]) -> None:
+        self._settings, self._on_request = settings, on_request
+        self._made: SchemaRegistry | None = None
+
+    def schema(self, number: int) -> RegisteredSchema | None:
+        return self._registry.schema(number)
+
+    def check(self) -> None:
+        self._registry.check()
+
+    @property
+    def _registry(self) -> SchemaRegistry:
+        if self._made is None:
+            self._made = ConfluentRegistry(self._settings, self._on_request)
+        return self._made

@@ -1,0 +1,215 @@
+"""Protobuf: reads messages by the .proto file that the registry has.
+
+A field is named as in the file. One without presence that has its default, such as an empty string,
+counts as not set: nobody can tell the two apart, and an id that was never set is no id.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from service.schemas.errors import SchemaUnusableError, UndecodableError
+from service.schemas.json_text import item_of
+from service.schemas.number_text import bytes_text, double_text, single_text
+from service.schemas.proto_source import file_of
+
+_CAUSE_CHARS_MAX: Final = 200
+_OWN: Final = "schema.proto"
+_KNOWN: Final = "google/protobuf/"
+"""Files below it come with the library."""
+_WRAPPERS: Final = frozenset(
+    f"google.protobuf.{kind}Value"
+    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+"""Messages that stand for the value in them."""
+
+# Numbers of `FieldDescriptorProto.Type`.
+_DOUBLE: Final = 1
+_FLOATS: Final = frozenset({_DOUBLE, 2})
+_STRING: Final = 9
+_MESSAGES: Final = frozenset({10, 11})
+_AS_THEY_ARE: Final = _MESSAGES | {8, _STRING}
+_BYTES: Final = 12
+_ENUM: Final = 14
+
+
+class ProtobufDecoder:
+    """Decodes messages of one file."""
+
+    def __init__(self, text: str, references: Mapping[str, str]) -> None:
+        """`references` are the texts of the files that it imports, by their path.
+
+        SchemaUnusableError if a text is not a .proto file.
+        """
+        from google.protobuf import message, message_factory
+        from google.protobuf.descriptor_pool import DescriptorPool
+
+        self._errors = (message.DecodeError, ValueError, RecursionError)
+        self._pool = DescriptorPool()
+        self._class_of = message_factory.GetMessageClass
+        self._classes: dict[tuple[int, ...], Any] = {}
+        self._file = file_of(text, _OWN)
+        try:
+            self._add(self._file, references, {_OWN})
+        except (TypeError, KeyError, ValueError, RecursionError) as error:
+            cause = f"{type(error).__name__}: {error}"[:_CAUSE_CHARS_MAX]
+            raise SchemaUnusableError(f"it is not a .proto file ({cause})") from None
+
+    def _add(self, file: Any, references: Mapping[str, str], added: set[str]) -> None:
+        """Add a file to the pool, after those that it imports."""
+        found = []
+        for path in file.dependency:
+            imported = _imported(path, references)
+            if imported is None:
+                continue  # of options only, or else the pool misses a type
+            found.append(path)
+            if path not in added:
+                added.add(path)
+                self._add(imported, references, added)
+        del file.dependency[:]
+        file.dependency.extend(found)
+        self._pool.AddSerializedFile(file.SerializeToString())
+
+    def document(self, body: bytes) -> object:
+        """Return the message; UndecodableError otherwise. The indexes before it say of which type.
+
+        The indexes are zigzag numbers after their count; a single 0 stands for the first message.
+        """
+        try:
+            indexes, at = _indexes(body)
+        except IndexError:
+            raise UndecodableError("it ends within the indexes of its message") from None
+        make = self._classes.get(indexes) or self._made(indexes)
+        try:
+            return make.FromString(body[at:])
+        except self._errors:
+            raise UndecodableError("its bytes are no message of its schema") from None
+
+    def _made(self, indexes: tuple[int, ...]) -> Any:
+        names, messages = [self._file.package] * bool(self._file.package), self._file.message_type
+        for index in indexes:
+            own = [each for each in messages if not each.options.map_entry]
+            if not 0 <= index < len(own):
+                raise UndecodableError("its indexes name no message of its schema")
+            names.append(own[index].name)
+            messages = own[index].nested_type
+        found = self._class_of(self._pool.FindMessageTypeByName(".".join(names)))
+        self._classes[indexes] = found
+        return found
+
+    def member(self, document: object, tokens: Sequence[str]) -> object:
+        """Return what the tokens of a pointer name: text, a boolean, a container, or None."""
+        found: object = document
+        for token in tokens:
+            if isinstance(found, _Items):
+                found = found.item(token)
+            elif hasattr(found, "DESCRIPTOR"):
+                found = _field(found, token)
+            else:
+                return None
+        if isinstance(found, _Items):
+            return {} if found.is_map else []
+        return {} if hasattr(found, "DESCRIPTOR") else found
+
+
+class _Items:
+    """The values of a repeated field or of a map."""
+
+    def __init__(self, values: Any, field: Any, key: Any = None) -> None:
+        self._values, self._field, self._key = values, field, key
+
+    @property
+    def is_map(self) -> bool:
+        return self._key is not None
+
+    def item(self, token: str) -> object:
+        """Return the value at an index, or of a key as JSON has it; None without one."""
+        if self._key is None:
+            found = item_of(self._values, token)
+            return None if found is None else _value(found, self._field)
+        if self._key.type == _STRING:
+            # `get` is left alone: of a map of messages it may make one.
+            return _value(self._values[token], self._field) if token in self._values else None
+        for key in self._values:
+            name = _value(key, self._key)
+            if (str(name).lower() if isinstance(name, bool) else name) == token:
+                return _value(self._values[key], self._field)
+        return None
+
+
+def _field(message: Any, name: str) -> object:
+    """Return the field of a message, or None if it has none or it is not set."""
+    field = message.DESCRIPTOR.fields_by_name.get(name)
+    if field is None:
+        return None
+    value = getattr(message, name)
+    if field.is_repeated:
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            return _Items(value, kind.fields_by_name["value"], kind.fields_by_name["key"])
+        return _Items(value, field)
+    is_set = message.HasField(name) if field.has_presence else value != field.default_value
+    return _value(value, field) if is_set else None
+
+
+def _value(value: Any, field: Any) -> object:
+    """Return a single value: text, a boolean, a message, or a number that is not finite."""
+    kind = field.type
+    if kind in _MESSAGES and field.message_type.full_name in _WRAPPERS:
+        return _value(value.value, field.message_type.fields_by_name["value"])
+    if kind in _AS_THEY_ARE or (kind in _FLOATS and not math.isfinite(value)):
+        found: object = value
+    elif kind == _BYTES:
+        found = bytes_text(value)
+    elif kind == _ENUM:
+        named = field.enum_type.values_by_number.get(value)
+        found = str(value) if named is None else named.name
+    elif kind in _FLOATS:
+        found = double_text(value) if kind == _DOUBLE else single_text(value)
+    else:
+        found = str(value)
+    return found
+
+
+def _imported(path: str, references: Mapping[str, str]) -> Any:
+    """Return the descriptor of a file that another one imports; None if nobody has it."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    if path in references:
+        return file_of(references[path], path)
+    if not path.startswith(_KNOWN):
+        return None
+    name = path.removeprefix(_KNOWN).removesuffix(".proto")
+    try:
+        module = import_module(f"google.protobuf.{name}_pb2")
+    except ImportError:
+        return None
+    return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+
+
+def _indexes(body: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the indexes at the beginning, and the position after them."""
+    count, at = _zigzag(body, 0)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= len(body):
+        raise UndecodableError("its indexes have an impossible count")
+    found = []
+    for _ in range(count):
+        index, at = _zigzag(body, at)
+        found.append(index)
+    return tuple(found), at
+
+
+def _zigzag(body: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = body[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        if shift > 63:
+            raise UndecodableError("its indexes have too many bytes")

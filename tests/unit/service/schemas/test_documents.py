@@ -1,0 +1,142 @@
+"""Payloads by their schema id: known for ever, unknown for a while, and unavailable."""
+
+import pytest
+
+from service.schemas import documents as module
+from service.schemas.documents import Documents
+from service.schemas.errors import (
+    RegistryUnavailableError,
+    SchemaUnusableError,
+    UndecodableError,
+)
+from service.schemas.registry import RegisteredSchema
+from tests.fakes.schema_registry import payload
+from tests.support.helpers import rows
+
+STRING = RegisteredSchema("AVRO", '"string"')
+
+
+class Registry:
+    """Schemas by id; what it was asked for."""
+
+    def __init__(self, **schemas: RegisteredSchema) -> None:
+        self.schemas = {int(name[1:]): schema for name, schema in schemas.items()}
+        self.asked: list[int] = []
+        self.failure: Exception | None = None
+
+    def schema(self, number: int) -> RegisteredSchema | None:
+        self.asked.append(number)
+        if self.failure is not None:
+            raise self.failure
+        return self.schemas.get(number)
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+
+def text(documents: Documents, sent: bytes) -> object:
+    return documents.document(sent).member(())
+
+
+def test_a_schema_is_asked_for_once() -> None:
+    registry, results = Registry(_7=STRING), list[str]()
+    documents = Documents(registry, results.append)
+    assert text(documents, payload(7, b"\x02a")) == "a"
+    assert text(documents, payload(7, b"\x02b")) == "b"
+    assert (registry.asked, results) == ([7], ["found"])
+
+
+def test_one_payload_is_decoded_once_for_all_fields() -> None:
+    documents, sent = Documents(Registry(_7=STRING)), payload(7, b"\x02a")
+    assert documents.document(sent) is documents.document(sent)
+    assert documents.document(bytes(bytearray(sent))) is not documents.document(sent)
+
+
+def test_json_needs_no_more_of_its_schema_than_its_type() -> None:
+    documents = Documents(Registry(_1=RegisteredSchema("JSON", "not looked at")))
+    assert documents.document(payload(1, b'{"id": 1.0}')).member(("id",)) == "1.0"
+    with pytest.raises(UndecodableError, match="its schema 1: it is not JSON from character 0 on"):
+        documents.document(payload(1, b"x"))
+
+
+@rows(
+    ("sent", "cause"),
+    {
+        "nothing": (b"", "does not begin with a zero byte and the id of a schema"),
+        "JSON": (b'{"id": 1}', "does not begin with a zero byte and the id of a schema"),
+        "half an id": (b"\0\0\0\0", "does not begin with a zero byte and the id of a schema"),
+        "an id beyond all": (payload(2**31, b""), "has schema 2147483648, which the registry"),
+        "no id": (payload(0, b""), "has schema 0, which the registry does not know"),
+        "unknown": (payload(8, b""), "has schema 8, which the registry does not know"),
+        "cut": (payload(7, b""), "cannot be read by its schema 7: it ends too early"),
+        "no schema": (payload(9, b""), "has schema 9, which cannot be used: it is not an Avro"),
+        "another type": (payload(10, b""), "it is of type XML, which Ringfence does not read"),
+    },
+)
+def test_the_cause_says_what_is_wrong_with_a_payload(sent: bytes, cause: str) -> None:
+    broken, foreign = RegisteredSchema("AVRO", "x"), RegisteredSchema("XML", "")
+    documents = Documents(Registry(_7=STRING, _9=broken, _10=foreign))
+    for _ in range(2):
+        with pytest.raises(UndecodableError, match=cause):
+            documents.document(sent)
+
+
+def test_an_unusable_schema_is_asked_for_once() -> None:
+    registry, results = Registry(), list[str]()
+    registry.failure = SchemaUnusableError("it refers to nothing")
+    documents = Documents(registry, results.append)
+    for _ in range(2):
+        with pytest.raises(UndecodableError, match="has schema 3, which cannot be used: it refers"):
+            documents.document(payload(3, b""))
+    assert (registry.asked, results) == ([3], ["unusable"])
+
+
+def test_an_unknown_id_stays_unknown_for_some_seconds_and_is_asked_for_again() -> None:
+    registry = Registry()
+    documents = Documents(registry)
+    for now_s in (0.0, 1.0, 1.0 + module.UNKNOWN_S):
+        documents.begin(now_s)
+        with pytest.raises(UndecodableError, match="does not know"):
+            documents.document(payload(7, b"\x02a"))
+    registry.schemas[7] = STRING
+    assert registry.asked == [7]
+    documents.begin(1.1 + module.UNKNOWN_S)
+    assert text(documents, payload(7, b"\x02a")) == "a"
+    documents.begin(100.0)
+
+
+def test_many_unknown_ids_are_not_kept_beyond_a_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "UNKNOWN_MAX", 2)
+    registry = Registry()
+    documents = Documents(registry)
+    for number in (1, 2, 3, 1):
+        with pytest.raises(UndecodableError):
+            documents.document(payload(number, b""))
+    assert registry.asked == [1, 2, 3]
+    documents.begin(0.0)
+    documents.begin(0.1)
+    with pytest.raises(UndecodableError):
+        documents.document(payload(1, b""))
+    assert registry.asked == [1, 2, 3, 1]
+
+
+def test_schemas_are_bounded_and_the_oldest_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCHEMAS_MAX", 2)
+    registry = Registry(_1=STRING, _2=STRING, _3=STRING)
+    documents = Documents(registry)
+    for number in (1, 2, 3, 3, 2, 1):
+        assert text(documents, payload(number, b"\x02a")) == "a"
+    assert registry.asked == [1, 2, 3, 1]
+
+
+def test_a_registry_without_an_answer_is_no_fault_of_the_payload() -> None:
+    registry, results = Registry(_7=STRING), list[str]()
+    registry.failure = RegistryUnavailableError("http://r", "does not answer (Refused)")
+    documents = Documents(registry, results.append)
+    with pytest.raises(RegistryUnavailableError, match="the schema registry at http://r, which"):
+        documents.document(payload(7, b"\x02a"))
+    registry.failure = None
+    assert text(documents, payload(7, b"\x02a")) == "a"
+    assert results == ["failed", "found"]

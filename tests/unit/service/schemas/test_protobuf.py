@@ -1,0 +1,238 @@
+"""Protobuf messages by the .proto file that wrote them, and by their indexes."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.schemas.errors import SchemaUnusableError, UndecodableError
+from service.schemas.protobuf import ProtobufDecoder
+from tests.support.helpers import rows
+
+COMMON = 'syntax = "proto3"; package common; message Id { string text = 1; }'
+SHOP = """
+syntax = "proto3";
+package shop;
+import "common.proto";
+import "confluent/meta.proto";
+import "google/protobuf/wrappers.proto";
+import "google/protobuf/timestamp.proto";
+// A comment; and an option that nobody needs.
+option java_package = "x";
+message Order {
+  option deprecated = true;
+  message Line { string sku = 1; map<string, Line> parts = 2; }
+  message Note { string text = 1; }
+  string order_id = 1 [json_name = "orderId", deprecated = true];
+  common.Id by = 2;
+  map<string, Line> lines = 3;
+  optional int64 number = 4;
+  oneof payment { string card = 5; Line goods = 6; }
+  repeated Kind kinds = 7;
+  reserved 8, 9;
+  map<int32, string> numbered = 10;
+  google.protobuf.StringValue wrapped = 11;
+  float single = 12;
+  double double = 13;
+  bytes raw = 14;
+  bool sent = 15;
+  uint64 big = 16;
+  google.protobuf.Timestamp at = 17;
+  Kind kind = 18;
+  map<bool, sint32> flags = 19;
+  repeated fixed64 sizes = 20;
+}
+enum Kind { option allow_alias = true; NEW = 0; OLD = 1; AGED = 1; }
+message Other { string id = 1; message Inner { string id = 1; } }
+service Orders { rpc Get (Order) returns (Other); }
+"""
+DECODER = ProtobufDecoder(SHOP, {"common.proto": COMMON})
+
+
+def order(**values: object) -> Any:
+    """A message of the type, which `DECODER` knows by its indexes."""
+    message: Any = DECODER.document(b"\0")
+    return json_format.ParseDict(values, message)
+
+
+def member(message: Any, *tokens: str) -> object:
+    return DECODER.member(DECODER.document(b"\0" + message.SerializeToString()), tokens)
+
+
+FULL = order(
+    order_id="A-1",
+    by={"text": "me"},
+    lines={"a/b": {"sku": "s", "parts": {"x": {"sku": "p"}}}},
+    number=0,
+    goods={"sku": ""},
+    kinds=["OLD", 5],
+    numbered={"-3": "minus three", "4": ""},
+    wrapped="",
+    single=0.1,
+    double=1e300,
+    raw="/wA=",
+    sent=True,
+    big=2**64 - 1,
+    at="2026-01-01T00:00:00Z",
+    flags={"true": -1},
+    sizes=[7, 2**64 - 1],
+)
+
+
+@rows(
+    ("tokens", "found"),
+    {
+        "text": (["order_id"], "A-1"),
+        "not the name in JSON": (["orderId"], None),
+        "of another file": (["by", "text"], "me"),
+        "in a map": (["lines", "a/b", "sku"], "s"),
+        "in a map of a map": (["lines", "a/b", "parts", "x", "sku"], "p"),
+        "not in a map": (["lines", "none", "sku"], None),
+        "0 that was set": (["number"], "0"),
+        "a choice that was not taken": (["card"], None),
+        "text without presence that is empty": (["goods", "sku"], None),
+        "an enum": (["kinds", "0"], "OLD"),
+        "an enum's number without a name": (["kinds", "1"], "5"),
+        "beyond the end": (["kinds", "2"], None),
+        "no index": (["kinds", "00"], None),
+        "a number as a key": (["numbered", "-3"], "minus three"),
+        "empty text in a map": (["numbered", "4"], ""),
+        "another form of a number": (["numbered", "04"], None),
+        "a wrapper": (["wrapped"], ""),
+        "single precision": (["single"], "0.1"),
+        "double precision": (["double"], "1e+300"),
+        "bytes": (["raw"], "/wA="),
+        "a boolean": (["sent"], True),
+        "a large number": (["big"], "18446744073709551615"),
+        "a member of a known type": (["at", "seconds"], "1767225600"),
+        "an enum that was not set": (["kind"], None),
+        "a boolean as a key": (["flags", "true"], "-1"),
+        "a boolean that is no key": (["flags", "false"], None),
+        "a repeated number": (["sizes", "1"], "18446744073709551615"),
+        "in text": (["order_id", "x"], None),
+        "nothing": (["none"], None),
+    },
+)
+def test_a_member_has_the_text_that_json_would_have(tokens: list[str], found: object) -> None:
+    assert member(FULL, *tokens) == found
+
+
+def test_messages_lists_and_maps_are_containers() -> None:
+    assert [member(FULL, name) for name in ("by", "kinds", "lines")] == [{}, [], {}]
+    assert member(FULL) == {}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity"])
+def test_a_number_that_json_lacks_is_none(number: str) -> None:
+    assert isinstance(member(order(double=number), "double"), float)
+    assert isinstance(member(order(single=number), "single"), float)
+
+
+@rows(
+    ("indexes", "tokens"),
+    {
+        "the first": (b"\0", ["order_id"]),
+        "the second": (b"\x02\x02", ["id"]),
+        "within the first": (b"\x04\x00\x00", ["sku"]),
+        "beside a map": (b"\x04\x00\x02", ["text"]),
+        "within the second": (b"\x04\x02\x00", ["id"]),
+    },
+)
+def test_the_indexes_say_of_which_type_a_message_is(indexes: bytes, tokens: list[str]) -> None:
+    document = DECODER.document(indexes + b"\x0a\x01x")
+    assert DECODER.member(document, tokens) == "x"
+
+
+@rows(
+    ("body", "cause"),
+    {
+        "nothing": (b"", "it ends within the indexes of its message"),
+        "no index": (b"\x02", "it ends within the indexes of its message"),
+        "no such message": (b"\x02\x08", "its indexes name no message of its schema"),
+        "a negative index": (b"\x02\x01", "its indexes name no message of its schema"),
+        "many indexes": (b"\xfe\xff\x03", "its indexes have an impossible count"),
+        "a negative count": (b"\x01", "its indexes have an impossible count"),
+        "an endless number": (b"\xff" * 20, "its indexes have too many bytes"),
+        "no message": (b"\0\x0a\xff", "its bytes are no message of its schema"),
+        "no UTF-8": (b"\0\x0a\x01\xff", "its bytes are no message of its schema"),
+        "too deep": (b"\0" + b"\x32\x80\x01" * 9, "its bytes are no message of its schema"),
+    },
+)
+def test_other_bytes_are_undecodable(body: bytes, cause: str) -> None:
+    with pytest.raises(UndecodableError, match=cause):
+        DECODER.document(body)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no file",
+        'syntax = "proto3"; message A { Unknown x = 1; }',
+        'syntax = "proto3"; message A { int32 a = 1; int32 b = 1; }',
+        'edition = "2023"; message A { int32 a = 1; }',
+        'syntax = "proto3"; message A { int32 a = ',
+    ],
+)
+def test_a_text_that_is_no_file_is_refused(text: str) -> None:
+    with pytest.raises(SchemaUnusableError):
+        ProtobufDecoder(text, {})
+
+
+def test_a_file_that_an_import_needs_and_nobody_has_is_missed() -> None:
+    with pytest.raises(SchemaUnusableError, match="resolve"):
+        ProtobufDecoder(SHOP, {})
+
+
+def test_files_that_import_each_other_are_refused() -> None:
+    text = 'syntax = "proto3"; import "b.proto"; message A { string id = 1; }'
+    other = 'syntax = "proto3"; import "schema.proto"; message B { A a = 1; }'
+    with pytest.raises(SchemaUnusableError):
+        ProtobufDecoder(text, {"b.proto": other})
+
+
+def test_proto2_has_presence_groups_and_required_fields() -> None:
+    text = """
+    syntax = "proto2";
+    message Order {
+      required string id = 1;
+      optional int32 n = 2 [default = 7];
+      optional group Part = 3 { optional string sku = 4; }
+    }
+    """
+    decoder = ProtobufDecoder(text, {})
+    document = decoder.document(b"\0\x0a\x00\x1b\x22\x01s\x1c")
+    assert decoder.member(document, ["id"]) == ""
+    assert decoder.member(document, ["n"]) is None
+    assert decoder.member(document, ["part", "sku"]) == "s"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_undecodable(body: bytes) -> None:
+    with suppress(UndecodableError):
+        document = DECODER.document(body)
+        for tokens in (["order_id"], ["lines", "x", "sku"], ["numbered", "1"], ["kinds", "0"]):
+            DECODER.member(document, tokens)
+
+
+@given(
+    st.text(min_size=1),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False).filter(bool),
+    st.floats(width=32, allow_nan=False, allow_infinity=False).filter(bool),
+    st.binary(min_size=1),
+)
+def test_what_is_written_is_read_as_the_json_of_protobuf(
+    text: str, number: int, double: float, single: float, raw: bytes
+) -> None:
+    message = order()
+    message.order_id, message.number, message.raw = text, number, raw
+    message.double, message.single = double, single
+    json = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    assert member(message, "order_id") == json["order_id"]
+    assert member(message, "number") == json["number"]
+    assert member(message, "raw") == json["raw"]
+    assert member(message, "double") == repr(json["double"])
+    assert float(str(member(message, "single"))) == pytest.approx(single, rel=1e-7, abs=1e-45)
