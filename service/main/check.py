@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -212,7 +213,8 @@ def _registry_problems(config: Config) -> Iterator[ConfigIssue]:
     if not config.schema_registry.url or not any(map(reads_schemas, config.routes)):
         return
     try:
-        ConfluentRegistry(config.schema_registry).check()
+        with closing(ConfluentRegistry(config.schema_registry)) as registry:
+            registry.check()
     except RegistryUnavailableError as error:
         fix = "check its address, user and certificate; the service waits for it"
         yield ConfigIssue(f"cannot read schemas from {error}", fix)

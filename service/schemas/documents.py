@@ -77,6 +77,10 @@ class Documents:
             self._unknown.clear()
             self._unknown_since_s = None
 
+    def close(self) -> None:
+        """Close the registry."""
+        self._registry.close()
+
     def document(self, payload: bytes) -> DecodedPayload:
         """Return a payload as a document.
 
@@ -160,6 +164,8 @@ def connect(
 
 def use(documents: Documents | None) -> None:
     """Have all fields of this process read payloads this way; None for none of them."""
+    for each in _of_process:
+        each.close()
     _of_process[:] = [] if documents is None else [documents]
 
 
@@ -187,6 +193,10 @@ class _Lazy:
 
     def check(self) -> None:
         self._registry.check()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
 
     @property
     def _registry(self) -> SchemaRegistry:

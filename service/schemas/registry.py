@@ -44,6 +44,9 @@ class SchemaRegistry(Protocol):
     def check(self) -> None:
         """Raise RegistryUnavailableError if it does not answer."""
 
+    def close(self) -> None:
+        """Close its connections."""
+
 
 class ConfluentRegistry:
     """A registry with the API of Confluent's."""
@@ -77,11 +80,15 @@ class ConfluentRegistry:
             return None
         references: dict[str, str] = {}
         self._collect(found, references)
-        return RegisteredSchema(_kind(found), str(found.schema_str), tuple(references.items()))
+        return RegisteredSchema(_kind(found), self._text(found), tuple(references.items()))
 
     def check(self) -> None:
         """Raise RegistryUnavailableError if it does not answer."""
         self._asked(self._client.get_schema_types)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
 
     def _collect(self, schema: "Schema", found: dict[str, str]) -> None:
         """Add the texts that a schema refers to, each after those that it refers to itself."""
@@ -99,7 +106,12 @@ class ConfluentRegistry:
                 )
             self._collect(read.schema, found)
             del found[name]
-            found[name] = str(read.schema.schema_str)
+            found[name] = self._text(read.schema)
+
+    def _text(self, schema: "Schema") -> str:
+        if not isinstance(schema.schema_str, str):
+            raise RegistryUnavailableError(self._url, "answers without a schema")
+        return schema.schema_str
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
         """Return the answer; None if the registry says that there is no such thing."""

@@ -45,4 +45,5 @@ ROWS: Final[Mapping[int, str]] = {
     35: "a writer of the metadata topic is fenced after its record was committed",
     36: "each of three brokers is restarted, killed or stands still in turn",
     37: "the broker is another version of Kafka",
+    38: "the schema registry is away, or lacks a schema",
 }

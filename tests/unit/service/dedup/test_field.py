@@ -245,3 +245,6 @@ class Known:
 
     def check(self) -> None:
         raise NotImplementedError
+
+    def close(self) -> None:
+        pass

@@ -33,6 +33,9 @@ class Registry:
     def check(self) -> None:
         raise NotImplementedError
 
+    def close(self) -> None:
+        pass
+
 
 def text(documents: Documents, sent: bytes) -> object:
     return documents.document(sent).member(())

@@ -1,0 +1,208 @@
+"""What the service relies on in a schema registry, asked of a real one and of the fake."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from service.config.model import SchemaRegistrySettings
+from service.schemas.documents import Documents
+from service.schemas.errors import (
+    RegistryUnavailableError,
+    SchemaUnusableError,
+    UndecodableError,
+)
+from service.schemas.registry import ConfluentRegistry
+from tests.broker.apicurio import Apicurio
+from tests.fakes.schema_registry import FakeRegistry, payload
+from tests.support.helpers import some
+
+Registry = FakeRegistry | Apicurio
+
+LINE = '{"type": "record", "name": "Line", "namespace": "s", "fields": [{"name": "sku", "type": "string"}]}'  # noqa: E501
+ORDER = '{"type": "record", "name": "Order", "namespace": "s", "fields": [{"name": "line", "type": "s.Line"}]}'  # noqa: E501
+COMMON = 'syntax = "proto3"; package c; message Id { string text = 1; }'
+MIDDLE = 'syntax = "proto3"; package m; import "common.proto"; message Mid { c.Id id = 1; }'
+JSON_SCHEMA = '{"type": "object", "properties": {"id": {"type": "number"}}}'
+OUTER = """
+syntax = "proto3";
+package o;
+import "middle.proto";
+import "google/protobuf/timestamp.proto";
+message Order { m.Mid mid = 1; google.protobuf.Timestamp at = 2; }
+"""
+
+
+@pytest.fixture(scope="module")
+def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
+    with Apicurio(tmp_path_factory.mktemp("apicurio")) as registry:
+        yield registry
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
+def registry(request: pytest.FixtureRequest) -> Iterator[Registry]:
+    if request.param == "real":
+        yield request.getfixturevalue("apicurio")
+        return
+    fake = FakeRegistry("/apis/ccompat/v7")
+    fake.start()
+    yield fake
+    fake.stop()
+
+
+_OPEN: list[ConfluentRegistry] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def opened(
+    settings: SchemaRegistrySettings, beat: Callable[[], None] = lambda: None
+) -> ConfluentRegistry:
+    _OPEN.append(ConfluentRegistry(settings, beat))
+    return _OPEN[-1]
+
+
+def client(registry: Registry, timeout_ms: int = 5_000) -> ConfluentRegistry:
+    return opened(SchemaRegistrySettings(registry.url, timeout_ms=timeout_ms))
+
+
+def text(registry: Registry, number: int, body: bytes, *tokens: str) -> object:
+    return Documents(client(registry)).document(payload(number, body)).member(tokens)
+
+
+def test_a_schema_of_avro_is_found_by_its_id(registry: Registry) -> None:
+    number = registry.register("avro-value", "AVRO", LINE)
+    assert text(registry, number, b"\x02x", "sku") == "x"
+    assert some(client(registry).schema(number)).kind == "AVRO"
+
+
+def test_a_schema_of_avro_may_name_types_of_another_one(registry: Registry) -> None:
+    registry.register("line-value", "AVRO", LINE)
+    number = registry.register("order-value", "AVRO", ORDER, [("s.Line", "line-value")])
+    assert text(registry, number, b"\x02x", "line", "sku") == "x"
+
+
+def test_a_file_of_protobuf_may_import_others_and_they_more(registry: Registry) -> None:
+    registry.register("common", "PROTOBUF", COMMON)
+    registry.register("middle", "PROTOBUF", MIDDLE, [("common.proto", "common")])
+    number = registry.register("outer-value", "PROTOBUF", OUTER, [("middle.proto", "middle")])
+    body = b"\0\x0a\x05\x0a\x03\x0a\x01x\x12\x02\x08\x07"
+    assert text(registry, number, body, "mid", "id", "text") == "x"
+    assert text(registry, number, body, "at", "seconds") == "7"
+
+
+def test_a_json_schema_says_that_a_payload_is_json(registry: Registry) -> None:
+    number = registry.register("json-value", "JSON", JSON_SCHEMA)
+    assert text(registry, number, b'{"id": 1.0}', "id") == "1.0"
+
+
+@pytest.mark.parametrize("number", [1_000_000, 2**31 - 1])
+def test_an_id_that_it_does_not_have_is_none(registry: Registry, number: int) -> None:
+    assert client(registry).schema(number) is None
+    with pytest.raises(UndecodableError, match=f"has schema {number}, which the registry does not"):
+        text(registry, number, b"")
+
+
+def test_a_sign_of_life_is_given(registry: Registry) -> None:
+    client(registry).check()
+
+
+def test_another_address_of_it_is_not_an_answer(registry: Registry) -> None:
+    settings = SchemaRegistrySettings(registry.url + "/nowhere")
+    with pytest.raises(RegistryUnavailableError, match="answered 404"):
+        opened(settings).schema(1)
+    with pytest.raises(RegistryUnavailableError, match="answered 404"):
+        opened(settings).check()
+
+
+# What only the fake can be made to do.
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    fake = FakeRegistry()
+    fake.start()
+    fake.register("avro-value", "AVRO", LINE)
+    yield fake
+    fake.silent.clear()
+    fake.stop()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 502, 503])
+def test_an_error_is_no_answer_and_is_asked_for_once(fake: FakeRegistry, status: int) -> None:
+    fake.broken = status, '{"error_code": 50001, "message": "not now"}'
+    with pytest.raises(RegistryUnavailableError, match=f"which answered {status}: not now"):
+        client(fake).schema(1)
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "body", ["", "<html>", "[]", "{}", "null", '{"schema": 7, "references": 1}']
+)
+def test_an_answer_without_a_schema_is_none(fake: FakeRegistry, body: str) -> None:
+    fake.broken = 200, body
+    with pytest.raises(RegistryUnavailableError):
+        client(fake).schema(1)
+
+
+def test_who_refuses_connections_is_named(fake: FakeRegistry) -> None:
+    fake.stop()
+    with pytest.raises(RegistryUnavailableError, match=f"{fake.url}, which does not answer"):
+        client(fake).schema(1)
+    fake.start()
+    assert client(fake).schema(1) is not None
+
+
+def test_who_is_silent_is_waited_for_no_longer_than_the_limit(fake: FakeRegistry) -> None:
+    fake.silent.set()
+    began_s = time.monotonic()
+    with pytest.raises(RegistryUnavailableError, match="does not answer"):
+        client(fake, timeout_ms=200).schema(1)
+    assert time.monotonic() - began_s < 30
+
+
+def test_each_request_is_a_sign_of_life(fake: FakeRegistry) -> None:
+    fake.register("order-value", "AVRO", ORDER, [("s.Line", "avro-value")])
+    beats: list[int] = []
+    settings = SchemaRegistrySettings(fake.url)
+    opened(settings, lambda: beats.append(len(fake.requests))).schema(2)
+    assert beats == [0, 1, 1, 2]
+
+
+def test_a_schema_that_refers_to_nothing_is_unusable(fake: FakeRegistry) -> None:
+    fake.register("order-value", "AVRO", ORDER, [("s.Line", "avro-value")])
+    fake.subjects["avro-value"].clear()
+    with pytest.raises(SchemaUnusableError, match="version 1 of avro-value, which the registry"):
+        client(fake).schema(2)
+
+
+def test_schemas_that_refer_to_each_other_end(fake: FakeRegistry) -> None:
+    fake.schemas[0]["references"] = [{"name": "a", "subject": "avro-value", "version": 1}]
+    assert [name for name, _ in some(client(fake).schema(1)).references] == ["a"]
+
+
+def test_a_user_and_a_password_are_sent() -> None:
+    fake = FakeRegistry(credentials="me:sec:ret")
+    fake.start()
+    fake.register("avro-value", "AVRO", LINE)
+    settings = SchemaRegistrySettings(fake.url, "me", "sec:ret")
+    assert opened(settings).schema(1) is not None
+    with pytest.raises(RegistryUnavailableError, match="answered 401: Unauthorized"):
+        opened(SchemaRegistrySettings(fake.url, "me", "other")).schema(1)
+    assert "ret" not in repr(settings)
+    fake.stop()
+
+
+@pytest.mark.broker
+def test_real_schemas_survive_a_kill(apicurio: Apicurio) -> None:
+    number = apicurio.register("kept-value", "AVRO", LINE)
+    apicurio.stop()
+    with pytest.raises(RegistryUnavailableError):
+        client(apicurio).schema(number)
+    apicurio.start()
+    assert client(apicurio).schema(number) is not None
