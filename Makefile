@@ -10,7 +10,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz schemas soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ sim: .venv/dev ## RUNS=10000 seeded runs with a crash at a random step (SEED=n r
 
 fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on a fake log (SEED=n replays one scene)
 	RINGFENCE_FUZZ_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -p no:randomly tests/fuzz
+
+schemas: .venv/dev ## RECORDS=100000 records of each format with a schema, on a real Kafka and registry, both killed (SEED=n)
+	RINGFENCE_SCHEMA_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s tests/broker/test_schemas.py
 
 sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)

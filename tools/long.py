@@ -34,6 +34,11 @@ def parts(seed: int) -> Sequence[Part]:
             (*PYTEST, "tests/fuzz"),
             {"RINGFENCE_FUZZ_RECORDS": "100000", "RINGFENCE_FIRST_SEED": str(seed)},
         ),
+        Part(
+            "payloads with a schema",
+            (*PYTEST, "-s", "tests/broker/test_schemas.py"),
+            {"RINGFENCE_SCHEMA_RECORDS": "100000", "RINGFENCE_SEED": str(seed)},
+        ),
         Part("long tests", (*PYTEST, "-m", "long")),
         Part(
             "random examples of the cases",

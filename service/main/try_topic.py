@@ -194,13 +194,7 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     if route is None:
         inputs = ", ".join(sorted(routes)) or "none that exists"
         raise ExitError(ExitCode.USAGE, f"No route reads {topic}; inputs are: {inputs}.")
-    read = sorted(each.name for each in route.fields() if isinstance(each, SchemaField))
-    if read:
-        sentence = (
-            f"The route of {topic} reads {read[0]}, and no message can be made up for a schema; "
-            "send one twice as your publisher does."
-        )
-        raise ExitError(ExitCode.USAGE, sentence)
+    require_fields(route)
     watched = clients.cluster.topics(
         {*route.targets(), internal(config.service.group_id, "dead-letters")}
     )
@@ -211,6 +205,17 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
         sent = _send_twice(clients, topic, message)
         copies = tuple(_find_copies(consumer, message.key()))
     return TryResult(sent, copies, _drops(config, route, message))
+
+
+def require_fields(route: InputRoute) -> None:
+    """Raise ExitError if a template of a route reads what no message can be made up for."""
+    read = sorted(each.name for each in route.fields() if isinstance(each, SchemaField))
+    if read:
+        sentence = (
+            f"The route of {route.topic} reads {read[0]}, and no message can be made up for a "
+            "schema; send one twice as your publisher does."
+        )
+        raise ExitError(ExitCode.USAGE, sentence)
 
 
 def _ends(consumer: Consumer, topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import read_config
-from pipeline.errors import PipelineError
+from pipeline.errors import USAGE, PipelineError
 from service.config.load import Config
 
 
@@ -38,3 +38,18 @@ def test_nor_what_sends_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_an_invalid_file_is_reported_as_the_service_reports_it(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"id_cache_sise"):
         config(tmp_path, '[[routes]]\ninputs = ["b"]\n[addresses."#"]\nid_cache_sise = 3\n')
+
+
+def test_a_route_that_reads_schemas_is_refused_since_no_registry_is_asked(tmp_path: Path) -> None:
+    registry = '[schema_registry]\nurl = "http://registry:8081"\n'
+    config(tmp_path, f'[[routes]]\ninputs = ["b"]\n{registry}')
+    with pytest.raises(PipelineError, match="route 'b' reads payloads by their schemas") as refused:
+        config(tmp_path, f'[[routes]]\ninputs = ["b"]\nid = "{{schema:/id}}"\n{registry}')
+    assert refused.value.exit_code == USAGE
+
+
+def test_nor_is_what_reads_schemas_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
+    registry = '[schema_registry]\nurl = "http://registry:8081"\n'
+    read = config(tmp_path, f'[[routes]]\ninputs = ["b"]\n{registry}')
+    assert read.schema_registry.url == "http://registry:8081"

@@ -1,14 +1,20 @@
 """Where dead letters are stored, and which partition decides each again."""
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import murmur2
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.config.model import SchemaRegistrySettings
 from service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
 from service.dead_letters.redrive_coordinator import first_deciding
 from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
 from service.kafka.admin import TopicInfo
+from service.schemas.documents import connect, use
+from service.schemas.errors import RegistryUnavailableError
+from tests.fakes.schema_registry import FakeRegistry, payload
 
 TOPICS = {
     "orders": TopicInfo("id-1", 3, 10**6, "delete", {}),
@@ -88,3 +94,22 @@ def test_all_agree_on_whose_turn_it_is() -> None:
     assert first_deciding(config(ORDERS, CLICKS), names) == ("g.by-address", 0)
     assert first_deciding(config(ORDERS), names) == ("orders", 0)
     assert first_deciding(config(ORDERS), ["abc"]) is None
+
+
+def test_a_letter_whose_address_nobody_can_read_now_has_no_answer() -> None:
+    registry = FakeRegistry()
+    registry.start()
+    registry.register("key", "AVRO", '"string"')
+    connect(SchemaRegistrySettings(registry.url))
+    try:
+        owners = DeadLetterOwners(config(replace(CLICKS, address="{key-schema:}")), TOPICS)
+        sent = letter("clicks", key=payload(1, b"\x02k"))
+        registry.stop()
+        with pytest.raises(RegistryUnavailableError):
+            owners.owner(sent)
+        registry.start()
+        assert owners.owner(sent) == ("g.by-address", murmur2(b"k", 12))
+        assert owners.owner(letter("clicks", key=payload(7, b""))) == "no-address"
+    finally:
+        use(None)
+        registry.stop()

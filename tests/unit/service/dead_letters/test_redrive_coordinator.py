@@ -13,6 +13,7 @@ from service.config.load import RouteSettings
 from service.dead_letters import redrive_coordinator as coordinator_module
 from service.dead_letters import redrive_runner as errand_module
 from service.dead_letters.browser import DeadLetterBrowser
+from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.redrive_coordinator import RedriveCoordinator
 from service.dead_letters.redrive_service import RedriveService
 from service.dedup.dead_letter import (
@@ -34,6 +35,8 @@ from service.queries.redrives import (
     DeleteCheckpoints,
 )
 from service.queries.registry import Answer, Query
+from service.schemas.errors import RegistryUnavailableError
+from state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.support.helpers import answer, answered, some
 from tests.support.living import GROUP, gone
@@ -372,3 +375,26 @@ def test_it_runs_on_a_thread_that_ends_when_it_is_stopped() -> None:
     site.coordinator.stop()
     site.events.close()
     assert not site.coordinator._thread.is_alive()
+
+
+@pytest.mark.row(38)
+def test_a_redrive_waits_for_the_registry_that_addresses_are_read_by(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = DeadLetterOwners.owner
+
+    def away(*_: object) -> PartitionId:
+        raise RegistryUnavailableError("http://registry", "does not answer")
+
+    monkeypatch.setattr(DeadLetterOwners, "owner", away)
+    site.works()
+    waits = "waits for the schema registry at http://registry, which does not answer"
+    with pytest.raises(Unavailable, match=waits):
+        site.orders.preview(RedriveRequest("bypass", DeadLetterFilter()))
+    name = site.order()
+    site.works()
+    view = some(site.orders.get(name))
+    assert (view.state, view.waiting_for) == ("running", f"It {waits}.")
+    monkeypatch.setattr(DeadLetterOwners, "owner", genuine)
+    assert site.over(name) == "done"
+    assert site.output == "abc"

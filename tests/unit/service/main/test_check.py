@@ -8,11 +8,13 @@ import pytest
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.config.model import SchemaRegistrySettings
 from service.errors import ConfigIssue
 from service.main.check import report_of
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.rights import FakeRights
+from tests.fakes.schema_registry import FakeRegistry
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 ROOMY = 2 << 20
@@ -279,3 +281,17 @@ def test_transactions_are_no_longer_than_the_broker_lets_them_be() -> None:
     for max_ms, count in ((None, 0), (10_000, 0), (9_999, 1)):
         rights = FakeRights(cluster, transaction_max_ms=max_ms)
         assert len(report_of(config, FakeAdmin(cluster), rights).problems) == count
+
+
+def test_a_registry_that_a_route_needs_is_asked_for_a_sign_of_life() -> None:
+    cluster = cluster_with("orders", "orders.unique", "orders.dlq")
+    registry = FakeRegistry()
+    registry.start()
+    settings = SchemaRegistrySettings(registry.url)
+    needed = replace(config_of(replace(ROUTE, id="{schema:/id}")), schema_registry=settings)
+    assert problems(cluster, needed) == []
+    assert registry.requests == ["/schemas/types"]
+    registry.stop()
+    (problem,) = problems(cluster, needed)
+    assert problem.startswith(f"cannot read schemas from the schema registry at {registry.url}")
+    assert problems(cluster, replace(config_of(ROUTE), schema_registry=settings)) == []

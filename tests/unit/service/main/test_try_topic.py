@@ -7,7 +7,8 @@ import pytest
 from service.config.load import RouteSettings
 from service.dedup.field import KeyField
 from service.dedup.route import InputRoute
-from service.main.try_topic import FoundCopy, TryMessage, TryResult
+from service.errors import ExitError
+from service.main.try_topic import FoundCopy, TryMessage, TryResult, require_fields
 from tests.support.helpers import rows
 
 ACCEPTED = FoundCopy("orders.unique-0@4", None, "", None, marked=False)
@@ -82,3 +83,13 @@ def test_the_message_has_every_field_that_the_route_reads(
     assert all(
         field.of(message, message.headers) == b"n" for field in route.fields() - {KeyField()}
     )
+
+
+@pytest.mark.parametrize(
+    "keys", [{"id": "{schema:/id}"}, {"address": "{key-schema:/id}"}, {"output": "{schema:/to}"}]
+)
+def test_a_route_that_reads_schemas_cannot_be_tried(keys: dict[str, str]) -> None:
+    route = InputRoute.bind(RouteSettings(name="orders", inputs=("orders",), **keys), "orders")  # type: ignore[arg-type]
+    with pytest.raises(ExitError, match=r"reads {.*schema:/.*}, and no message can be made up"):
+        require_fields(route)
+    require_fields(InputRoute.bind(RouteSettings(name="o", inputs=("o",), id="{json:/a}"), "o"))

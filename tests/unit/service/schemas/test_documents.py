@@ -1,9 +1,14 @@
 """Payloads by their schema id: known for ever, unknown for a while, and unavailable."""
 
+import subprocess
+import sys
+
 import pytest
 
+from service.config.model import SchemaRegistrySettings
+from service.config.validation import registry_problems
 from service.schemas import documents as module
-from service.schemas.documents import Documents
+from service.schemas.documents import Documents, begin_transaction, connect, use
 from service.schemas.errors import (
     RegistryUnavailableError,
     SchemaUnusableError,
@@ -143,3 +148,33 @@ def test_a_registry_without_an_answer_is_no_fault_of_the_payload() -> None:
     registry.failure = None
     assert text(documents, payload(7, b"\x02a")) == "a"
     assert results == ["failed", "found"]
+
+
+def test_who_has_no_such_field_imports_nothing_for_it() -> None:
+    names = "authlib", "google.protobuf", "proto_schema_parser", "confluent_kafka.schema_registry"
+    code = (
+        "import sys, service.supervisor.worker_process, service.schemas.documents as d;"
+        "import service.config.model as s;"
+        "d.connect(s.SchemaRegistrySettings('http://registry:8081'));"
+        f"sys.exit(any(name.startswith({names!r}) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_the_extra_a_registry_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert list(registry_problems(SchemaRegistrySettings("http://r"))) == []
+    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
+    (problem,) = registry_problems(SchemaRegistrySettings("http://r"))
+    assert 'pip install "ringfence-server[schema-registry]"' in problem.fix
+    assert "pip install --require-hashes -r requirements/schema-registry.txt" in problem.fix
+    assert list(registry_problems(SchemaRegistrySettings())) == []
+
+
+def test_without_a_registry_no_payload_is_read() -> None:
+    use(None)
+    connect(SchemaRegistrySettings())
+    begin_transaction(0.0)
+    with pytest.raises(AssertionError, match="without one"):
+        module.documents()

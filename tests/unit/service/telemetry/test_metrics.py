@@ -38,6 +38,7 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     metrics.fenced()
     metrics.rebalance("assigned")
     metrics.client_error("_TRANSPORT")
+    metrics.schema_lookup("found")
     found = samples(metrics)
     assert found["ringfence_records_consumed_total route=orders"] == 10
     assert found["ringfence_bytes_consumed_total"] == 2048
@@ -49,6 +50,7 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     assert found["ringfence_fenced_total"] == 1
     assert found["ringfence_rebalances_total kind=assigned"] == 1
     assert found["ringfence_client_errors_total code=_TRANSPORT"] == 1
+    assert found["ringfence_schema_lookups_total result=found"] == 1
     assert found["ringfence_build_info version=0.1.0"] == 1
 
 

@@ -51,6 +51,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.latency(1, 1)
     metrics.rebalance("lost")
     metrics.client_error("_TRANSPORT")
+    metrics.schema_lookup("found")
     metrics.http_request("/livez", "GET", 200, 1)
     metrics.http_auth_failure("token")
     metrics.http_connection_refused("slow")

@@ -19,8 +19,9 @@ from service.queries.redrives import (
     DeleteCheckpoints,
     PartitionCheckpoint,
 )
+from service.schemas.errors import RegistryUnavailableError
 from state import cache as cache_module
-from state.model import PartitionId
+from state.model import Claim, PartitionId
 from tests.fakes.group import Committed
 from tests.support.helpers import answer, answered
 from tests.support.living import GROUP, ORDERS, Living, gone, in_group, refused, turns
@@ -350,3 +351,20 @@ def test_what_passes_leaves_all_letters_undecided_and_the_next_time_each_is_deci
         redriven(loop, asked)
     assert redriven(loop, asked).mark[5:] == (2, 0, 0, 0)
     assert living.values("orders.unique") == ["a", "b", "a", "b"]
+
+
+@pytest.mark.row(38)
+def test_letters_that_need_a_schema_wait_for_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    living, loop = with_dead_letters("a")
+    write(living, job("through"))
+    judged = Checks.claim
+
+    def away(*_: object) -> Claim:
+        raise RegistryUnavailableError("http://registry", "does not answer")
+
+    monkeypatch.setattr(Checks, "claim", away)
+    asked = command("through", letters(living.cluster))
+    with pytest.raises(Unavailable, match="It waits for the schema registry at http://registry"):
+        redriven(loop, asked)
+    monkeypatch.setattr(Checks, "claim", judged)
+    assert redriven(loop, asked).result == "done"
