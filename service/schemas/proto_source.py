@@ -1,9 +1,10 @@
 """Protobuf sources: the text of a .proto file as a file descriptor.
 
-Only what decoding needs is taken over: options, services and extensions are left out. The pool that
-gets the descriptor resolves the names of types.
+A text may also be a descriptor already. Only what decoding needs is taken over: options, services
+and extensions are left out. The pool that gets the descriptor resolves the names of types.
 """
 
+import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -12,6 +13,7 @@ from service.schemas.errors import SchemaUnusableError
 
 _CAUSE_CHARS_MAX: Final = 200
 _LABELS: Final[Mapping[str, int]] = {"OPTIONAL": 1, "REQUIRED": 2, "REPEATED": 3}
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 _GROUP: Final = 10
 _MESSAGE: Final = 11
 _SCALARS: Final[Mapping[str, int]] = {
@@ -35,8 +37,14 @@ _SCALARS: Final[Mapping[str, int]] = {
 
 
 def file_of(text: str, name: str) -> Any:
-    """Return the descriptor of a file; SchemaUnusableError for a text that is no .proto file."""
+    """Return the descriptor of a file; SchemaUnusableError for a text that is no .proto file.
+
+    Some producers register the descriptor itself, as Base64, and some registries return it so.
+    """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    if _BASE64.fullmatch(text):
+        return _unpacked(text, name)
     from proto_schema_parser import ast
     from proto_schema_parser.parser import Parser
 
@@ -60,6 +68,20 @@ def file_of(text: str, name: str) -> Any:
                 maker.fill(file.message_type.add(), each)
             case ast.Enum():
                 maker.fill_enum(file.enum_type.add(), each)
+    return file
+
+
+def _unpacked(text: str, name: str) -> Any:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode(text))
+    except (DecodeError, ValueError):
+        raise SchemaUnusableError("it is neither a .proto file nor a descriptor of one") from None
+    file.name = name
+    for part in (file.service, file.extension, file.public_dependency, file.weak_dependency):
+        del part[:]
     return file
 
 

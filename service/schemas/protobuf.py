@@ -89,11 +89,13 @@ class ProtobufDecoder:
     def _made(self, indexes: tuple[int, ...]) -> Any:
         names, messages = [self._file.package] * bool(self._file.package), self._file.message_type
         for index in indexes:
+            # Java counts messages alone; other clients also count what maps stand for.
             own = [each for each in messages if not each.options.map_entry]
-            if not 0 <= index < len(own):
+            counted = own if index < len(own) else messages
+            if not 0 <= index < len(counted) or counted[index].options.map_entry:
                 raise UndecodableError("its indexes name no message of its schema")
-            names.append(own[index].name)
-            messages = own[index].nested_type
+            names.append(counted[index].name)
+            messages = counted[index].nested_type
         found = self._class_of(self._pool.FindMessageTypeByName(".".join(names)))
         self._classes[indexes] = found
         return found

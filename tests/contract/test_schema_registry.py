@@ -2,8 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from service.config.model import SchemaRegistrySettings
 from service.schemas.documents import Documents
@@ -12,6 +18,7 @@ from service.schemas.errors import (
     SchemaUnusableError,
     UndecodableError,
 )
+from service.schemas.protobuf import ProtobufDecoder
 from service.schemas.registry import ConfluentRegistry
 from tests.broker.apicurio import Apicurio
 from tests.fakes.schema_registry import FakeRegistry, payload
@@ -24,6 +31,16 @@ ORDER = '{"type": "record", "name": "Order", "namespace": "s", "fields": [{"name
 COMMON = 'syntax = "proto3"; package c; message Id { string text = 1; }'
 MIDDLE = 'syntax = "proto3"; package m; import "common.proto"; message Mid { c.Id id = 1; }'
 JSON_SCHEMA = '{"type": "object", "properties": {"id": {"type": "number"}}}'
+PROTOS = """
+syntax = "proto3";
+package p;
+message First { string id = 1; }
+message Order { map<string, string> tags = 1; message Line { string sku = 1; } }
+"""
+WITH_TITLE = """
+{"$schema": "http://json-schema.org/draft-07/schema#", "title": "Line", "type": "object",
+ "properties": {"sku": {"type": "string"}}}
+"""
 OUTER = """
 syntax = "proto3";
 package o;
@@ -206,3 +223,24 @@ def test_real_schemas_survive_a_kill(apicurio: Apicurio) -> None:
         client(apicurio).schema(number)
     apicurio.start()
     assert client(apicurio).schema(number) is not None
+
+
+@pytest.mark.broker
+def test_what_the_serializers_of_confluent_write_is_read(apicurio: Apicurio) -> None:
+    nested: Any = type(ProtobufDecoder(PROTOS, {}).document(b"\x04\x02\x00"))
+    with SchemaRegistryClient({"url": apicurio.url}) as registering:
+        serializers = {
+            "avro": AvroSerializer(registering, LINE),
+            "protobuf": ProtobufSerializer(nested, registering, {"use.deprecated.format": False}),
+            "json": JSONSerializer(WITH_TITLE, registering),
+        }
+        values: dict[str, Any] = {
+            "avro": {"sku": "s-1"},
+            "protobuf": nested(sku="s-1"),
+            "json": {"sku": "s-1"},
+        }
+        documents = Documents(client(apicurio))
+        for name, serializer in serializers.items():
+            there = SerializationContext(f"orders-{name}", MessageField.VALUE)
+            sent = serializer(values[name], there)
+            assert documents.document(sent).member(("sku",)) == "s-1", name

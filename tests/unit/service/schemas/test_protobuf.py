@@ -1,5 +1,6 @@
 """Protobuf messages by the .proto file that wrote them, and by their indexes."""
 
+import base64
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.schemas.errors import SchemaUnusableError, UndecodableError
+from service.schemas.proto_source import file_of
 from service.schemas.protobuf import ProtobufDecoder
 from tests.support.helpers import rows
 
@@ -44,6 +46,7 @@ message Order {
   Kind kind = 18;
   map<bool, sint32> flags = 19;
   repeated fixed64 sizes = 20;
+  message Late { string text = 1; }
 }
 enum Kind { option allow_alias = true; NEW = 0; OLD = 1; AGED = 1; }
 message Other { string id = 1; message Inner { string id = 1; } }
@@ -137,7 +140,9 @@ def test_a_number_that_json_lacks_is_none(number: str) -> None:
         "the first": (b"\0", ["order_id"]),
         "the second": (b"\x02\x02", ["id"]),
         "within the first": (b"\x04\x00\x00", ["sku"]),
-        "beside a map": (b"\x04\x00\x02", ["text"]),
+        "beside another": (b"\x04\x00\x02", ["text"]),
+        "behind maps": (b"\x04\x00\x04", ["text"]),
+        "behind maps that are counted": (b"\x04\x00\x0a", ["text"]),
         "within the second": (b"\x04\x02\x00", ["id"]),
     },
 )
@@ -152,6 +157,7 @@ def test_the_indexes_say_of_which_type_a_message_is(indexes: bytes, tokens: list
         "nothing": (b"", "it ends within the indexes of its message"),
         "no index": (b"\x02", "it ends within the indexes of its message"),
         "no such message": (b"\x02\x08", "its indexes name no message of its schema"),
+        "what a map stands for": (b"\x04\x00\x06", "its indexes name no message of its schema"),
         "a negative index": (b"\x02\x01", "its indexes name no message of its schema"),
         "many indexes": (b"\xfe\xff\x03", "its indexes have an impossible count"),
         "a negative count": (b"\x01", "its indexes have an impossible count"),
@@ -170,6 +176,8 @@ def test_other_bytes_are_undecodable(body: bytes, cause: str) -> None:
     "text",
     [
         "no file",
+        "bm8gZmlsZQ==",
+        "abc",
         'syntax = "proto3"; message A { Unknown x = 1; }',
         'syntax = "proto3"; message A { int32 a = 1; int32 b = 1; }',
         'edition = "2023"; message A { int32 a = 1; }',
@@ -191,6 +199,14 @@ def test_files_that_import_each_other_are_refused() -> None:
     other = 'syntax = "proto3"; import "schema.proto"; message B { A a = 1; }'
     with pytest.raises(SchemaUnusableError):
         ProtobufDecoder(text, {"b.proto": other})
+
+
+def test_a_descriptor_of_a_file_is_taken_for_the_file() -> None:
+    file = file_of(SHOP, "any.proto")
+    text = base64.b64encode(file.SerializeToString()).decode()
+    decoder = ProtobufDecoder(text, {"common.proto": COMMON})
+    document = decoder.document(b"\0" + FULL.SerializeToString())
+    assert decoder.member(document, ["by", "text"]) == "me"
 
 
 def test_proto2_has_presence_groups_and_required_fields() -> None:
