@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.encoded import registry_url
 from bench.java import classpath
 from service.supervisor.watchdog import with_heap_tuned
 from tools.broker.embedded import LAUNCH
@@ -126,6 +127,12 @@ KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
 QUIX: Final = Arm("quix", _quix)
 
 
+def _registry(stage: Stage) -> str:
+    if "{schema:" not in stage.id:
+        return ""
+    return f'[schema_registry]\nurl = "{registry_url()}"\n'
+
+
 def _config(stage: Stage) -> Path:
     """Write one configuration for the service and the floor; other keys have their defaults."""
     path = stage.folder / f"ringfence-{stage.instance}.toml"
@@ -152,7 +159,7 @@ dead_letter = "{stage.dead_letter}"
 [addresses."#"]
 id_cache_size = {stage.id_cache_size}
 on_duplicate = "{stage.on_duplicate}"
-""",
+{_registry(stage)}""",
         encoding="utf-8",
     )
     return path

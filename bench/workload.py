@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Producer
 
+from bench.encoded import Encoding, encoded, packed
 from ringfence.headers import DUPLICATE_ID
 
 ADDRESS_HEADER: Final = "address"
@@ -38,7 +39,9 @@ class Workload(NamedTuple):
     seen_first: int = 0
     """Number of addresses that have one record each, before all other records."""
     id_in_value: bool = False
-    """Whether the JSON of the value has the id too, as its first member."""
+    """Whether the value has the id too, as its first member."""
+    encoding: Encoding = "json"
+    """How such a value is written."""
 
     @property
     def has_addresses(self) -> bool:
@@ -59,6 +62,7 @@ def messages(workload: Workload) -> Iterator[Message]:
     """Yield the records in the order of sending."""
     chance = random.Random(workload.seed)
     payloads = [_payload(chance, workload.value_bytes) for _ in range(_PAYLOADS)]
+    rest = [packed(workload.encoding, payload) for payload in payloads]
     addresses = [f"bench.{number}".encode() for number in range(workload.addresses)]
     recent: list[deque[tuple[bytes, bytes]]] = [
         deque(maxlen=workload.distance) for _ in range(workload.partitions)
@@ -77,7 +81,7 @@ def messages(workload: Workload) -> Iterator[Message]:
             known.append((identifier, address))
         value = payloads[number % _PAYLOADS]
         if workload.id_in_value:
-            value = b'{"id":"%b",%b' % (identifier, value[1:])
+            value = encoded(workload.encoding, identifier, rest[number % _PAYLOADS])
         yield Message(partition, identifier, value, address)
 
 

@@ -1,9 +1,10 @@
 """Sweep series: throughput while one parameter changes and all others are fixed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bench.arms import FLOOR, RINGFENCE, Arm
+from bench.encoded import Encoding
 from bench.finding import Figure, Finding, Row
 from bench.results import Comparison
 from bench.session import Session
@@ -30,6 +31,15 @@ class Sweep(NamedTuple):
     steps: Mapping[str, Step]
     arms: tuple[Arm, ...] = (FLOOR, RINGFENCE)
 
+
+_IDS: Final[Sequence[tuple[str, str, Encoding]]] = (
+    ("header", "", "json"),
+    ("key", "{key}", "json"),
+    ("sha256:value", "{sha256:value}", "json"),
+    ("json:/id", "{json:/id}", "json"),
+    ("schema:/id of Avro", "{schema:/id}", "avro"),
+    ("schema:/id of Protobuf", "{schema:/id}", "protobuf"),
+)
 
 SWEEPS: Final[Mapping[str, Sweep]] = {
     "batch": Sweep(
@@ -93,17 +103,15 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         arms=(RINGFENCE,),
     ),
     "id": Sweep(
-        "Where the id comes from, the same messages of JSON: Ringfence",
+        "Where the id comes from, the same messages of JSON, or as Avro and Protobuf: Ringfence",
         "id",
         {
-            name: Step(PLAIN._replace(value_bytes=size, id_in_value=True), {"id": template})
+            f"{name}, {size} B": Step(
+                PLAIN._replace(value_bytes=size, id_in_value=True, encoding=encoding),
+                {"id": template},
+            )
             for size in (200, 1024)
-            for name, template in {
-                f"header, {size} B": "",
-                f"key, {size} B": "{key}",
-                f"sha256:value, {size} B": "{sha256:value}",
-                f"json:/id, {size} B": "{json:/id}",
-            }.items()
+            for name, template, encoding in _IDS
         },
         arms=(RINGFENCE,),
     ),

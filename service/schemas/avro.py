@@ -1,8 +1,8 @@
 """Avro: reads binary data by the schema that wrote it.
 
 A schema becomes one function of the data and a position for each type. Hostile data costs time and
-memory in proportion to its length, and never the process: depth is bounded by Python itself.
-Numbers are text when they are read, as those of JSON are.
+memory in proportion to its length, and never the process: depth is bounded by Python itself. Only
+the member that is asked for becomes text.
 """
 
 import json
@@ -23,6 +23,8 @@ _SHORT: Final = "it ends too early"
 _DOUBLE: Final = struct.Struct("<d")
 _SINGLE: Final = struct.Struct("<f")
 _LONG_BYTES_MAX: Final = 10
+_LONG_OR_NEGATIVE: Final = 0x81
+"""Bits of the first byte of a number that has more bytes, or is below 0."""
 _UUID_BYTES: Final = 16
 _SCALE_MAX: Final = 1000
 
@@ -49,9 +51,9 @@ class AvroDecoder:
         """Serializers write the value of such a schema alone, without its length."""
 
     def document(self, body: bytes) -> object:
-        """Return the value: dicts, lists, text, booleans and None; UndecodableError otherwise."""
+        """Return the value in Python's types; UndecodableError otherwise."""
         if self._is_bytes:
-            return bytes_text(body)
+            return body
         try:
             value, end = self._read(body, 0)
         except (IndexError, struct.error):
@@ -65,13 +67,32 @@ class AvroDecoder:
         return value
 
     def member(self, document: object, tokens: Sequence[str]) -> object:
-        """Return what the tokens of a JSON pointer name, or None."""
-        return member_of(document, tokens)
+        """Return what the tokens of a JSON pointer name, as `Decoder.member` describes it."""
+        return _text(member_of(document, tokens))
+
+
+def _text(found: object) -> object:
+    """Return a number and bytes as text, if JSON has them; the rest as it is."""
+    match found:
+        case bool():
+            return found
+        case int():
+            return str(found)
+        case float() if math.isfinite(found):
+            return single_text(found) if isinstance(found, _Single) else double_text(found)
+        case float():
+            return float(found)
+        case bytes():
+            return bytes_text(found)
+        case _:
+            return found
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     at += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at
     number, shift = byte & 0x7F, 7
     while byte & 0x80:
         byte = data[at]
@@ -93,43 +114,43 @@ def _boolean(data: bytes, at: int) -> tuple[object, int]:
     return data[at] == 1, at + 1
 
 
-def _integer(data: bytes, at: int) -> tuple[object, int]:
-    number, at = _long(data, at)
-    return str(number), at
+class _Single(float):
+    """A number of single precision, whose text is shorter."""
 
 
 def _single(data: bytes, at: int) -> tuple[object, int]:
     (number,) = _SINGLE.unpack_from(data, at)
-    return single_text(number) if math.isfinite(number) else number, at + 4
+    return _Single(number), at + 4
 
 
 def _double(data: bytes, at: int) -> tuple[object, int]:
     (number,) = _DOUBLE.unpack_from(data, at)
-    return double_text(number) if math.isfinite(number) else number, at + 8
+    return number, at + 8
 
 
-def _slice(data: bytes, at: int) -> tuple[bytes, int]:
-    length, at = _long(data, at)
-    if not 0 <= length <= len(data) - at:
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    length = data[at]
+    if length & _LONG_OR_NEGATIVE:
+        length, at = _long(data, at)
+        at -= 1
+    else:
+        length >>= 1  # of one byte, as nearly all are
+    end = at + 1 + length
+    if length < 0 or end > len(data):
         raise UndecodableError(_SHORT)
-    return data[at : at + length], at + length
+    return data[at + 1 : end], end
 
 
-def _string(data: bytes, at: int) -> tuple[object, int]:
-    text, at = _slice(data, at)
+def _string(data: bytes, at: int) -> tuple[str, int]:
+    text, at = _bytes(data, at)
     return text.decode(), at
-
-
-def _bytes(data: bytes, at: int) -> tuple[object, int]:
-    value, at = _slice(data, at)
-    return bytes_text(value), at
 
 
 _PRIMITIVES: Final[Mapping[str, Reader]] = {
     "null": _null,
     "boolean": _boolean,
-    "int": _integer,
-    "long": _integer,
+    "int": _long,
+    "long": _long,
     "float": _single,
     "double": _double,
     "bytes": _bytes,
@@ -254,46 +275,40 @@ def _fixed(schema: Mapping[str, Any]) -> Reader:
         value = data[at:end]
         if is_uuid:
             return str(uuid.UUID(bytes=value)), end
-        return bytes_text(value) if scale is None else _number(value, scale), end
+        return value if scale is None else _number(value, scale), end
 
     return read
 
 
 def _decimal(scale: int) -> Reader:
     def read(data: bytes, at: int) -> tuple[object, int]:
-        value, at = _slice(data, at)
+        value, at = _bytes(data, at)
         return _number(value, scale), at
 
     return read
 
 
-def _blocks(data: bytes, at: int, item: Callable[[int], int]) -> int:
-    """Read the blocks of an array or a map; `item` reads one at a position, returns the next."""
-    while True:
-        count, at = _long(data, at)
-        if count == 0:
-            return at
-        if count < 0:
-            count = -count
-            _, at = _long(data, at)
-        for _ in range(count):
-            after = item(at)
-            if after == at:
-                break  # items without bytes are all alike; their number may be anything
-            at = after
+def _count(data: bytes, at: int) -> tuple[int, int]:
+    """Return how many items a block has, 0 for the last one, and the position of the first."""
+    count, at = _long(data, at)
+    if count < 0:
+        _, at = _long(data, at)  # its size in bytes
+    return abs(count), at
 
 
 def _array(reader: Reader) -> Reader:
     def read(data: bytes, at: int) -> tuple[object, int]:
         items: list[object] = []
-
-        def item(at: int) -> int:
-            value, at = reader(data, at)
-            items.append(value)
-            return at
-
-        end = _blocks(data, at, item)
-        return items, end
+        count, at = _count(data, at)
+        while count:
+            for _ in range(count):
+                before = at
+                value, at = reader(data, at)
+                items.append(value)
+                if at == before:
+                    break  # items without bytes are all alike; their number may be anything
+            count, at = _count(data, at)
+        return items, at
 
     return read
 
@@ -301,13 +316,12 @@ def _array(reader: Reader) -> Reader:
 def _map(reader: Reader) -> Reader:
     def read(data: bytes, at: int) -> tuple[object, int]:
         members: dict[str, object] = {}
-
-        def item(at: int) -> int:
-            key, at = _slice(data, at)
-            members[key.decode()], at = reader(data, at)
-            return at
-
-        end = _blocks(data, at, item)
-        return members, end
+        count, at = _count(data, at)
+        while count:
+            for _ in range(count):
+                key, at = _string(data, at)
+                members[key], at = reader(data, at)
+            count, at = _count(data, at)
+        return members, at
 
     return read

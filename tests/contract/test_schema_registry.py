@@ -1,10 +1,13 @@
 """What the service relies on in a schema registry, asked of a real one and of the fake."""
 
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
@@ -212,6 +215,22 @@ def test_a_user_and_a_password_are_sent() -> None:
     with pytest.raises(RegistryUnavailableError, match="answered 401: Unauthorized"):
         opened(SchemaRegistrySettings(fake.url, "me", "other")).schema(1)
     assert "ret" not in repr(settings)
+    fake.stop()
+
+
+def test_a_certificate_is_checked_by_the_authorities_that_are_named(tmp_path: Path) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    named, other = tmp_path / "ca.pem", tmp_path / "other.pem"
+    authority.cert_pem.write_to_path(named)
+    trustme.CA().cert_pem.write_to_path(other)
+    fake = FakeRegistry(tls=context)
+    fake.start()
+    fake.register("avro-value", "AVRO", LINE)
+    assert opened(SchemaRegistrySettings(fake.url, tls_ca_file=str(named))).schema(1) is not None
+    for wrong in (str(other), ""):
+        with pytest.raises(RegistryUnavailableError, match="certificate verify failed"):
+            opened(SchemaRegistrySettings(fake.url, tls_ca_file=wrong)).schema(1)
     fake.stop()
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,8 +16,11 @@ Reference = tuple[str, str]
 class FakeRegistry:
     """Schemas by id and subject; each registration is a version of its own."""
 
-    def __init__(self, path: str = "", credentials: str = "") -> None:
+    def __init__(
+        self, path: str = "", credentials: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
         """`credentials` is USER:PASSWORD, without which requests are refused."""
+        self._tls = tls
         self.path = path
         self._wanted = f"Basic {base64.b64encode(credentials.encode()).decode()}"
         self._is_open = not credentials
@@ -55,6 +59,8 @@ class FakeRegistry:
 
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_address[1]
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
@@ -66,7 +72,8 @@ class FakeRegistry:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}{self.path}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._port}{self.path}"
 
     def register(
         self, subject: str, kind: str, text: str, references: Sequence[Reference] = ()

@@ -4,7 +4,12 @@ from collections import Counter, deque
 
 import pytest
 
+from bench.encoded import Encoding, registry_url
 from bench.workload import Workload, messages
+from service.config.model import SchemaRegistrySettings
+from service.dedup.field import field_of
+from service.schemas.documents import connect, use
+from tests.support.deciding import record
 
 WORK = Workload(records=20_000, partitions=3, value_bytes=64, distance=50, addresses=5)
 
@@ -45,3 +50,15 @@ def test_values_have_the_wanted_size_and_ids_are_uuids() -> None:
     for message in messages(WORK._replace(records=100)):
         assert len(message.value) == WORK.value_bytes
         assert len(message.identifier) == 36
+
+
+@pytest.mark.parametrize("encoding", ["json", "avro", "protobuf"])
+def test_a_value_has_the_id_too_however_it_is_written(encoding: Encoding) -> None:
+    work = WORK._replace(records=200, id_in_value=True, encoding=encoding)
+    connect(SchemaRegistrySettings(registry_url()))
+    field = field_of("json:/id" if encoding == "json" else "schema:/id")
+    try:
+        for message in messages(work):
+            assert field.of(record(0, value=message.value), []) == message.identifier
+    finally:
+        use(None)

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.config import read_config
 from pipeline.errors import USAGE, PipelineError
+from pipeline.templates import _field
 from service.config.load import Config
 
 
@@ -53,3 +54,8 @@ def test_nor_is_what_reads_schemas_needed(tmp_path: Path, monkeypatch: pytest.Mo
     registry = '[schema_registry]\nurl = "http://registry:8081"\n'
     read = config(tmp_path, f'[[routes]]\ninputs = ["b"]\n{registry}')
     assert read.schema_registry.url == "http://registry:8081"
+
+
+def test_a_column_of_what_a_schema_describes_is_refused() -> None:
+    with pytest.raises(PipelineError, match=r"{schema:/id} needs a schema registry"):
+        _field("schema:/id")
