@@ -22,6 +22,7 @@ from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
 from service.processor.transaction import SLOW, TransactionAbortedError, TransactionManager, apply
 from service.schemas.documents import begin_transaction
+from service.schemas.errors import SlowRegistryError
 from state.cache import BatchTooLargeError, Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError, StoreFailedError
@@ -82,6 +83,8 @@ class Committer:
                 part = next(parts, None)
             except BatchTooLargeError:
                 raise TransactionAbortedError(SLOW if self._is_late() else CROWDED) from None
+            except SlowRegistryError:
+                raise TransactionAbortedError(SLOW) from None
             decided_s = self._clock.monotonic_s()
             took_s = decided_s - started_s - (poller.spent_s - read_s)
             lookup_s += took_s

@@ -4,18 +4,21 @@ An id means one schema for ever, so what is known stays known. Ids that the regi
 stay unknown at least until the next transaction begins, so all checks of a record agree.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from service.config.model import SchemaRegistrySettings
 from service.schemas.avro import AvroDecoder
-from service.schemas.errors import SchemaUnusableError, UndecodableError
+from service.schemas.errors import SchemaUnusableError, SlowRegistryError, UndecodableError
 from service.schemas.json_text import JsonDecoder
 from service.schemas.protobuf import ProtobufDecoder
 from service.schemas.registry import ConfluentRegistry, RegisteredSchema, SchemaRegistry
 
 SCHEMAS_MAX: Final = 1_000
 """How many schemas are kept; the oldest is read again when it is needed."""
+LOOKUPS_S: Final = 5.0
+"""How long the look-ups of one transaction may take: meanwhile the loop does nothing else."""
 UNKNOWN_MAX: Final = 10_000
 UNKNOWN_S: Final = 10.0
 """How long an id that the registry did not know counts as unknown."""
@@ -57,8 +60,12 @@ class Documents:
         self,
         registry: SchemaRegistry,
         on_lookup: Callable[[str], None] = lambda _result: None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`on_lookup` gets the result of each look-up: found, unknown, unusable or failed."""
+        self._monotonic_s = monotonic_s
+        self._spent_s: float | None = None
+        """How long the look-ups of this transaction took; None outside of transactions."""
         self._registry = registry
         self._on_lookup = on_lookup
         self._decoders: dict[int, Decoder | str] = {}
@@ -69,6 +76,7 @@ class Documents:
 
     def begin(self, now_s: float) -> None:
         """Begin a transaction: look ids up again that were unknown some time ago."""
+        self._spent_s = 0.0
         if not self._unknown:
             self._unknown_since_s = None
         elif self._unknown_since_s is None:
@@ -84,7 +92,8 @@ class Documents:
     def document(self, payload: bytes) -> DecodedPayload:
         """Return a payload as a document.
 
-        UndecodableError if the payload is to blame; RegistryUnavailableError without an answer.
+        UndecodableError if the payload is to blame; RegistryUnavailableError without an answer,
+        SlowRegistryError if the answers of this transaction took too long.
         """
         last = self._last
         if last is not None and last[0] is payload:
@@ -107,13 +116,25 @@ class Documents:
         unknown = f"has schema {number}, which the registry does not know"
         if number in self._unknown or not 0 < number <= _ID_MAX:
             return unknown
+        if self._spent_s is not None and self._spent_s > LOOKUPS_S:
+            cause = f"took {self._spent_s:.0f} s for the schemas of one transaction"
+            raise SlowRegistryError(self._registry.url, cause)
+        began_s = self._monotonic_s()
+        try:
+            return self._asked(number) or unknown
+        finally:
+            if self._spent_s is not None:
+                self._spent_s += self._monotonic_s() - began_s
+
+    def _asked(self, number: int) -> Decoder | str | None:
+        """Ask the registry for a schema, and keep the answer; None if it has none."""
         decoder: Decoder | str
         try:
             schema = self._registry.schema(number)
             if schema is None:
                 self._unknown[number] = None
                 self._on_lookup("unknown")
-                return unknown
+                return None
             decoder = decoder_of(schema)
         except SchemaUnusableError as error:
             self._on_lookup("unusable")
@@ -185,6 +206,7 @@ class _Lazy:
     """The configured registry, whose client is imported with the first request."""
 
     def __init__(self, settings: SchemaRegistrySettings, on_request: Callable[[], None]) -> None:
+        self.url = settings.url
         self._settings, self._on_request = settings, on_request
         self._made: SchemaRegistry | None = None
 

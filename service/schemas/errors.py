@@ -17,4 +17,8 @@ class RegistryUnavailableError(Exception):
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"the schema registry at {url}, which {cause}")
-        self.cause = cause
+        self.url = url
+
+
+class SlowRegistryError(RegistryUnavailableError):
+    """The schemas of one transaction take too long; those that were read are kept."""

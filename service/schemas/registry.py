@@ -34,6 +34,10 @@ class RegisteredSchema(NamedTuple):
 class SchemaRegistry(Protocol):
     """Where schemas are registered."""
 
+    @property
+    def url(self) -> str:
+        """Its URL, for people."""
+
     def schema(self, number: int) -> RegisteredSchema | None:
         """Return the schema of an id; None if there is none.
 
@@ -58,7 +62,8 @@ class ConfluentRegistry:
         from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
 
         parts = urlsplit(settings.url)
-        self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self.url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        """Its URL, for people."""
         self._on_request = on_request
         self._refusal = SchemaRegistryError
         properties: dict[str, Any] = {
@@ -110,7 +115,7 @@ class ConfluentRegistry:
 
     def _text(self, schema: "Schema") -> str:
         if not isinstance(schema.schema_str, str):
-            raise RegistryUnavailableError(self._url, "answers without a schema")
+            raise RegistryUnavailableError(self.url, "answers without a schema")
         return schema.schema_str
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
@@ -129,7 +134,7 @@ class ConfluentRegistry:
             return answer
         finally:
             self._on_request()
-        raise RegistryUnavailableError(self._url, cause[:_CAUSE_CHARS_MAX])
+        raise RegistryUnavailableError(self.url, cause[:_CAUSE_CHARS_MAX])
 
 
 def _kind(schema: "Schema") -> str:

@@ -8,6 +8,7 @@ import pytest
 from ringfence.headers import DeadLetter
 from service.config.model import SchemaRegistrySettings
 from service.errors import ExitCode
+from service.schemas import documents as documents_module
 from service.schemas.documents import UNKNOWN_S, connect, use
 from tests.fakes.schema_registry import FakeRegistry, payload
 from tests.support.helpers import ending
@@ -154,6 +155,20 @@ def test_a_schema_that_is_registered_later_is_found_later(registry: FakeRegistry
     living.write(order("a", 3, schema=2))
     turns(loop)
     assert numbers(living, "orders.unique") == [3]
+
+
+@pytest.mark.row(38)
+def test_many_ids_that_a_slow_registry_does_not_know_block_nobody(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents_module, "LOOKUPS_S", 0.0)
+    living = living_with(registry, Living(BY_SCHEMA))
+    for number in range(40):
+        living.write(order("a", number, schema=100 + number))
+    living.write(order("a", 1))
+    turns(living.running(), 100)
+    assert living.reasons("orders.dlq") == ["missing-id"] * 40
+    assert (numbers(living, "orders.unique"), waiting_for(living)) == ([1], None)
 
 
 def test_each_look_up_is_counted_and_a_known_schema_is_asked_for_once(

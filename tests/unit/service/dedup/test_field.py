@@ -240,6 +240,8 @@ JSON_SCHEMA = RegisteredSchema("JSON", "{}")
 class Known:
     """A registry of these schemas."""
 
+    url = "http://registry"
+
     def __init__(self, schemas: dict[int, RegisteredSchema]) -> None:
         self.schema = schemas.get
 

@@ -12,6 +12,7 @@ from service.schemas.documents import Documents, begin_transaction, connect, use
 from service.schemas.errors import (
     RegistryUnavailableError,
     SchemaUnusableError,
+    SlowRegistryError,
     UndecodableError,
 )
 from service.schemas.registry import RegisteredSchema
@@ -23,6 +24,8 @@ STRING = RegisteredSchema("AVRO", '"string"')
 
 class Registry:
     """Schemas by id; what it was asked for."""
+
+    url = "http://registry"
 
     def __init__(self, **schemas: RegisteredSchema) -> None:
         self.schemas = {int(name[1:]): schema for name, schema in schemas.items()}
@@ -137,6 +140,29 @@ def test_schemas_are_bounded_and_the_oldest_is_read_again(monkeypatch: pytest.Mo
     for number in (1, 2, 3, 3, 2, 1):
         assert text(documents, payload(number, b"\x02a")) == "a"
     assert registry.asked == [1, 2, 3, 1]
+
+
+def test_look_ups_that_take_long_end_a_transaction_and_the_next_one_goes_on() -> None:
+    registry, now_s = Registry(_1=STRING, _2=STRING, _3=STRING), iter(range(0, 100, 3))
+    documents = Documents(registry, monotonic_s=lambda: float(next(now_s)))
+    documents.begin(0.0)
+    for number in (1, 2, 1):
+        assert text(documents, payload(number, b"\x02a")) == "a"
+    with pytest.raises(SlowRegistryError, match="at http://registry, which took 6 s for the"):
+        documents.document(payload(3, b"\x02a"))
+    assert text(documents, payload(2, b"\x02a")) == "a"
+    documents.begin(0.0)
+    assert text(documents, payload(3, b"\x02a")) == "a"
+    assert registry.asked == [1, 2, 3]
+
+
+def test_outside_of_transactions_look_ups_may_take_long() -> None:
+    registry, now_s = Registry(), iter(range(0, 100, 9))
+    documents = Documents(registry, monotonic_s=lambda: float(next(now_s)))
+    for number in (1, 2, 3):
+        with pytest.raises(UndecodableError):
+            documents.document(payload(number, b""))
+    assert registry.asked == [1, 2, 3]
 
 
 def test_a_registry_without_an_answer_is_no_fault_of_the_payload() -> None:
