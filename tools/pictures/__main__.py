@@ -33,6 +33,7 @@ SHOTS: Final = (
     ("address", "/console/address?name=payments.card&retry_window=30m", (LIGHT,)),
     ("id", "/console/ids?address=payments.card&id={id}&refusals=newest", (LIGHT, PHONE)),
     ("dead-letters", "/console/dead-letters", (LIGHT, DARK, PHONE)),
+    ("duplicate", "/console/dead-letter?at={letter}", (LIGHT, PHONE)),
     ("redrive-count", "/console/redrives/count?address=payments.card&reason=duplicate", (LIGHT,)),
     ("redrive", "/console/redrive?id={redrive}", (LIGHT, DARK, PHONE)),
     ("partitions", "/console/partitions", (LIGHT, PHONE)),
@@ -72,11 +73,13 @@ def take(url: str) -> None:
     order = {"mode": "forget", "filter": {"address": "payments.card"}, "max_per_second": 10}
     redrive = _send(f"{url}/v1/redrives?reason=lost+by+the+ledger", "POST", order)["id"]
     refused = _send(f"{url}/v1/dead-letters?address=payments.card&reason=duplicate&newest=true")
+    newest = refused["dead_letters"][0]
+    at = f"{newest['topic']}-{newest['partition']}@{newest['offset']}"
     time.sleep(5)
     with opened(LIGHT) as driver:
         for name, path, looks in SHOTS:
             for look in looks:
-                page = path.format(redrive=redrive, id=refused["dead_letters"][0]["id"])
+                page = path.format(redrive=redrive, id=newest["id"], letter=at)
                 _shoot(driver, url + page, look, FOLDER / f"{name}-{_suffix(look)}.png")
 
 
