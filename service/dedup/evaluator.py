@@ -28,6 +28,7 @@ from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
 from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
+from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, Rejection
 from state.strategies.base import Admit, IdDraft
 
@@ -248,11 +249,15 @@ class FullPath:
             headers = []
         checks.reject(record, headers, None, NO_CLAIM, why, offset)
         place: tuple[GroupName, int] | None = None
-        with suppress(Exception):
+        try:
             member = read_membership(headers)
             if member is not None:
                 name = GroupName(checks.address(record, headers), member.group)
                 place = name, member.position
+        except RegistryUnavailableError:
+            raise  # it is decided once its address can be read
+        except Exception:  # noqa: BLE001 - the content of a record may raise any
+            place = None
         if place is not None:
             origin = checks.origin_of(record)
             cause = f"the record that completes its group is {origin}: {why.cause}"

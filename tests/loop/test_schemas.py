@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DeadLetter
+from ringfence.headers import DeadLetter, Reason
 from service.config.model import SchemaRegistrySettings
+from service.dedup.record import RejectedError
 from service.errors import ExitCode
 from service.schemas import documents as documents_module
 from service.schemas.documents import UNKNOWN_S, connect, use
+from service.schemas.errors import RegistryUnavailableError
 from tests.fakes.schema_registry import FakeRegistry, payload
+from tests.support.deciding import SOURCE, World, record
 from tests.support.helpers import ending
-from tests.support.living import ROUTE, Living, turns, waiting_for
+from tests.support.living import ROUTE, Living, in_group, turns, waiting_for
 
 ORDER = """
 {"type": "record", "name": "Order", "fields": [
@@ -183,3 +186,15 @@ def test_each_look_up_is_counted_and_a_known_schema_is_asked_for_once(
     assert b'ringfence_schema_lookups_total{result="found"} 1.0' in told
     assert b'ringfence_schema_lookups_total{result="unknown"} 1.0' in told
     assert registry.requests == ["/schemas/ids/1", "/schemas/ids/5"]
+
+
+def test_a_failed_record_of_a_group_waits_for_the_registry_that_has_its_address(
+    registry: FakeRegistry,
+) -> None:
+    living_with(registry, Living())
+    registry.stop()
+    refusal = RejectedError(Reason.FAILED_CHECK, "its checks failed")
+    world = World(replace(ROUTE, address="{schema:/id}"), refused={(SOURCE, 0): refusal})
+    member = record(0, *in_group("g", 1, 2), value=order("a", 1))
+    with pytest.raises(RegistryUnavailableError):
+        world.decide(member)
