@@ -65,7 +65,7 @@ def memory_warnings(config: Config) -> Iterator[str]:
     for name, settings in config.addresses.groups:
         if not settings.size_of_ids:
             continue
-        ids, is_window = settings.room, settings.strategy == "window"
+        ids, is_window = settings.room, bool(settings.remembered_by.time_key)
         needs_mb = math.ceil(sizing.memory_bytes(ids, is_window=is_window) / _MIB)
         wants_mb = sizing.round_up(math.ceil(needs_mb / FULL)) * processes
         has_mb = config.service.cache_memory_mb
