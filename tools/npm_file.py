@@ -1,4 +1,4 @@
-"""Files of npm packages, each fetched once and known by its hash."""
+"""Files of npm packages, each fetched once and checked by its hash."""
 
 import hashlib
 import shutil

@@ -65,7 +65,7 @@ class DeadLetterOwners:
     def owner(self, view: DeadLetterView) -> PartitionId | Skip:
         """Return the partition that decides it, or why it cannot be redriven.
 
-        RegistryUnavailableError if its address is read by a schema that nobody can tell now.
+        RegistryUnavailableError if its address needs a schema and the registry does not answer.
         """
         letter = letter_of(view)
         if letter is None or view.reason == Reason.UNREADABLE_HEADERS:

@@ -193,7 +193,7 @@ def decide(
 
     Yields outputs as soon as they are decided. Raises TargetMissingError for a target topic that is
     absent, or not looked up yet: the caller refreshes the targets and decides again.
-    RegistryUnavailableError if a schema is not known and nobody answers. UndecidedError for an
+    RegistryUnavailableError if a schema is unknown and the registry silent. UndecidedError for an
     unforeseen exception.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}

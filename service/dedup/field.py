@@ -1,8 +1,8 @@
-"""Field: what a template reads from a record: its key, a header, a digest, or a member in it.
+"""Field: what a template reads from a record: the key, a header, the digest of the value, a member.
 
-A member is one of JSON, or of a payload whose schema a registry has, and is named by a JSON pointer
-(RFC 6901). Its text is the text of a string, or the literal of a number or boolean: of JSON as it
-stands in the record, so that equal bytes always give equal text.
+A JSON pointer (RFC 6901) names a member of JSON, or of a payload whose schema is in a registry. The
+text of a member is the text of a string, or the literal of a number or boolean. A literal of JSON
+is taken as written in the record, so that equal bytes always give equal text.
 Invariant: a field never changes a record, and no content of a record appears in an error.
 """
 
@@ -20,7 +20,7 @@ from service.schemas.errors import UndecodableError
 from service.schemas.json_text import member_of, parsed, tokens_of
 
 FIELD: Final = re.compile(r"\{(key|sha256:value|header:[^{}]+|(?:key-)?(?:json|schema):[^{}]*)\}")
-"""A field as it is written in a template; group 1 is its name."""
+"""Matches a field in a template; group 1 is the name of the field."""
 
 
 class UnrenderableError(ValueError):
@@ -116,7 +116,7 @@ class DigestField(Field):
 
 @dataclass(frozen=True, slots=True)
 class MemberField(Field):
-    """A member of what the value or the key contains, by its JSON pointer (RFC 6901)."""
+    """A member of the value or the key, by its JSON pointer (RFC 6901)."""
 
     pointer: str
     in_key: bool
@@ -146,7 +146,7 @@ class MemberField(Field):
             return None
 
     def why_missing(self, record: Record) -> str:
-        """Return why: not decodable, no such member, or no string, number or boolean."""
+        """Return why: not decodable, no such member, or not a string, number or boolean."""
         try:
             self._found(record.key() if self.in_key else record.value())
         except UnrenderableError as error:
@@ -193,7 +193,7 @@ class JsonField(MemberField):
 
 @dataclass(frozen=True, slots=True)
 class SchemaField(MemberField):
-    """A member of Avro, Protobuf or JSON whose schema a registry has."""
+    """A member of Avro, Protobuf or JSON whose schema is in a registry."""
 
     kind: ClassVar[str] = "schema"
 

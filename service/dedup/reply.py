@@ -1,9 +1,10 @@
-"""Reply: a record that says how another was decided, on the topic which that record names.
+"""Reply: a record that tells a publisher how one of its records was decided.
 
-A publisher asks for it with the header `_REPLY_TO`. The reply is written in the transaction that
-decides the record: a reader with `read_committed` sees it once, and only if the decision counts.
-Invariant: a reply never changes the fate of its record. Without a topic that the route allows, that
-exists and that takes the reply, the record is decided all the same.
+The publisher names a topic in the header `_REPLY_TO` of its record. The reply is written in the
+transaction that decides this record, so a reader with `read_committed` sees it once, and only if
+the decision is committed.
+Invariant: a reply never changes the fate of its record. If the route does not allow the topic, or
+the topic does not exist or cannot take the reply, the record is decided without a reply.
 """
 
 import json
@@ -31,7 +32,7 @@ class Decision(NamedTuple):
     """None if the record has no address."""
     at: Origin
     why: Rejection | None
-    """None for an accepted record; not None for a duplicate, even if it is forwarded."""
+    """Why it was not accepted, also if it is a duplicate that is forwarded; None if it was."""
 
 
 class Replies:
@@ -50,7 +51,7 @@ class Replies:
     def reply(
         self, decision: Decision, now_ms: int, blamed: tuple[PartitionId, int]
     ) -> Output | None:
-        """Return the reply to a record that asks for one; None if its topic cannot take it.
+        """Return the reply to a record that asks for one; None if no reply can be sent.
 
         `blamed` is the position of the record at fault if the broker refuses the reply.
         """
@@ -66,7 +67,7 @@ class Replies:
         return (target.topic, value, key, target.partition(key), None, None, now_ms, [])
 
     def _id(self, decision: Decision) -> bytes | None:
-        """Return the id; that of a record that was rejected early is still to be read."""
+        """Return the id. It is read here if the record was rejected before its id was read."""
         if decision.claim is not NO_CLAIM:
             return decision.claim.identifier
         with suppress(RejectedError):

@@ -208,7 +208,7 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
 
 
 def require_fields(route: InputRoute) -> None:
-    """Raise ExitError if a template of a route reads what no message can be made up for."""
+    """Raise ExitError if a template of a route reads a field that needs a schema."""
     read = sorted(each.name for each in route.fields() if isinstance(each, SchemaField))
     if read:
         sentence = (

@@ -1,4 +1,4 @@
-"""Failure handling: what the loop does about aborts, errors of others, and damaged stores.
+"""Failure handling: what the loop does about aborts, failing services, and damaged stores.
 
 Whatever fails, the records that were consumed and not committed are read again.
 """

@@ -1,1 +1,1 @@
-"""Payloads that a schema describes: Avro, Protobuf and JSON, by the id at their beginning."""
+"""Payloads with a schema: decodes Avro, Protobuf and JSON by the schema id that they begin with."""

@@ -1,8 +1,8 @@
-"""Avro: reads binary data by the schema that wrote it.
+"""Avro: reads binary data by the schema with which it was written.
 
-A schema becomes one function of the data and a position for each type. Hostile data costs time and
-memory in proportion to its length, and never the process: depth is bounded by Python itself. Only
-the member that is asked for becomes text.
+For each type of a schema there is a function that reads a value at a position. Hostile data costs
+time and memory in proportion to its length, and never ends the process: Python bounds the depth.
+Only the requested member becomes text.
 """
 
 import json
@@ -30,10 +30,10 @@ _SCALE_MAX: Final = 1000
 
 
 class AvroDecoder:
-    """Decodes data of one schema."""
+    """Decodes the data of one schema."""
 
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
-        """`references` are the texts of the schemas that this one names, each before its user.
+        """`references` are the texts of the schemas that this one names, each before its users.
 
         SchemaUnusableError if a text is not an Avro schema.
         """
@@ -51,7 +51,7 @@ class AvroDecoder:
         """Serializers write the value of such a schema alone, without its length."""
 
     def document(self, body: bytes) -> object:
-        """Return the value in Python's types; UndecodableError otherwise."""
+        """Return the value in Python's types; UndecodableError if the body is not one."""
         if self._is_bytes:
             return body
         try:
@@ -72,7 +72,7 @@ class AvroDecoder:
 
 
 def _text(found: object) -> object:
-    """Return a number and bytes as text, if JSON has them; the rest as it is."""
+    """Return bytes and finite numbers as text, and any other value as it is."""
     match found:
         case bool():
             return found
@@ -115,7 +115,7 @@ def _boolean(data: bytes, at: int) -> tuple[object, int]:
 
 
 class _Single(float):
-    """A number of single precision, whose text is shorter."""
+    """A number of single precision, whose text is shorter than that of the same double."""
 
 
 def _single(data: bytes, at: int) -> tuple[object, int]:
@@ -170,13 +170,13 @@ def _scale_of(schema: Mapping[str, Any]) -> int | None:
 
 
 class _Compiler:
-    """Makes readers of types; `names` has those of named types, and gets the new ones."""
+    """Makes the readers of types; adds those of named types to `names`, and finds them there."""
 
     def __init__(self, names: dict[str, Reader]) -> None:
         self._names = names
 
     def reader(self, schema: object, space: str) -> Reader:
-        """Return the reader of a type within a namespace; ValueError and others for no type."""
+        """Return the reader of a type in a namespace; ValueError and others if it is not a type."""
         if isinstance(schema, str):
             return self._named(schema, space)
         if isinstance(schema, list):

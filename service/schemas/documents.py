@@ -1,7 +1,7 @@
-"""Documents: payloads decoded by the schemas that they name, which are kept.
+"""Documents: decodes payloads by the schemas that they name, and keeps the schemas.
 
-An id means one schema for ever, so what is known stays known. Ids that the registry does not know
-stay unknown at least until the next transaction begins, so all checks of a record agree.
+The schema of an id never changes, so a kept one stays valid. An id that the registry does not know
+stays unknown at least until the next transaction begins, so all checks of a record agree.
 """
 
 import time
@@ -16,9 +16,9 @@ from service.schemas.protobuf import ProtobufDecoder
 from service.schemas.registry import ConfluentRegistry, RegisteredSchema, SchemaRegistry
 
 SCHEMAS_MAX: Final = 1_000
-"""How many schemas are kept; the oldest is read again when it is needed."""
+"""How many schemas are kept. The oldest makes room, and is read again when it is needed."""
 LOOKUPS_S: Final = 5.0
-"""How long the look-ups of one transaction may take: meanwhile the loop does nothing else."""
+"""How long the look-ups of one transaction may take. Meanwhile the loop does nothing else."""
 UNKNOWN_MAX: Final = 10_000
 UNKNOWN_S: Final = 10.0
 """How long an id that the registry did not know counts as unknown."""
@@ -32,13 +32,13 @@ class Decoder(Protocol):
     """Reads payloads of one schema."""
 
     def document(self, body: bytes) -> object:
-        """Return a payload, without its header, as a document; or raise UndecodableError."""
+        """Return a payload without its header as a document, or raise UndecodableError."""
 
     def member(self, document: object, tokens: Sequence[str]) -> object:
         """Return what the tokens of a JSON pointer name in a document.
 
-        That is text (also of a number), a boolean, a dict or list of any content, a number that is
-        not finite, or None for nothing.
+        That is text (a finite number as text too), a boolean, a dict or list with any content, a
+        number that is not finite, or None if there is nothing.
         """
 
 
@@ -54,7 +54,7 @@ class DecodedPayload(NamedTuple):
 
 
 class Documents:
-    """Decodes payloads; keeps the decoders of schemas, and the last payload."""
+    """Decodes payloads, and keeps the decoders of schemas and the last payload."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Documents:
         self._registry = registry
         self._on_lookup = on_lookup
         self._decoders: dict[int, Decoder | str] = {}
-        """By schema id; text is why no payload of that schema can be read."""
+        """By schema id: the decoder, or why no payload of that schema can be read."""
         self._unknown: dict[int, None] = {}
         self._unknown_since_s: float | None = None
         self._last: tuple[bytes, DecodedPayload] | None = None
@@ -92,8 +92,8 @@ class Documents:
     def document(self, payload: bytes) -> DecodedPayload:
         """Return a payload as a document.
 
-        UndecodableError if the payload is to blame; RegistryUnavailableError without an answer,
-        SlowRegistryError if the answers of this transaction took too long.
+        UndecodableError if the payload is at fault; RegistryUnavailableError if the registry does
+        not answer; SlowRegistryError if the answers of this transaction took too long.
         """
         last = self._last
         if last is not None and last[0] is payload:
@@ -127,7 +127,7 @@ class Documents:
                 self._spent_s += self._monotonic_s() - began_s
 
     def _asked(self, number: int) -> Decoder | str | None:
-        """Ask the registry for a schema, and keep the answer; None if it has none."""
+        """Ask the registry for a schema, and keep the answer; None if the id is unknown."""
         decoder: Decoder | str
         try:
             schema = self._registry.schema(number)
@@ -151,7 +151,7 @@ class Documents:
 
 
 def schema_id(payload: bytes) -> int:
-    """Return the id that a payload begins with; UndecodableError if it does not."""
+    """Return the schema id that a payload begins with; UndecodableError if there is none."""
     if len(payload) < _HEADER_BYTES or payload[0] != 0:
         raise UndecodableError("does not begin with a zero byte and the id of a schema")
     return int.from_bytes(payload[1:_HEADER_BYTES])
@@ -184,14 +184,14 @@ def connect(
 
 
 def use(documents: Documents | None) -> None:
-    """Have all fields of this process read payloads this way; None for none of them."""
+    """Make all fields of this process use these documents; None if there is no registry."""
     for each in _of_process:
         each.close()
     _of_process[:] = [] if documents is None else [documents]
 
 
 def documents() -> Documents:
-    """Return what reads the payloads of this process."""
+    """Return the documents of this process."""
     assert _of_process, "a field that needs a registry was read without one"
     return _of_process[0]
 

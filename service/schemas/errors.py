@@ -1,6 +1,7 @@
 """Errors of payloads and of the registry.
 
-The first is of a record, which lacks the field then. The second is of no record: it is waited out.
+A record whose payload cannot be decoded lacks the field. If the registry does not answer, no record
+is at fault, and the loop waits.
 """
 
 
@@ -13,7 +14,7 @@ class SchemaUnusableError(ValueError):
 
 
 class RegistryUnavailableError(Exception):
-    """The registry gave no answer about a schema; no record is to blame."""
+    """The registry gave no answer about a schema; no record is at fault."""
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"the schema registry at {url}, which {cause}")
@@ -21,4 +22,4 @@ class RegistryUnavailableError(Exception):
 
 
 class SlowRegistryError(RegistryUnavailableError):
-    """The schemas of one transaction take too long; those that were read are kept."""
+    """The look-ups of one transaction took too long. Schemas that were read are kept."""

@@ -1,4 +1,4 @@
-"""JSON: reads a text with numbers as the text that stands there, and finds members by pointers."""
+"""JSON: reads documents whose numbers stay text as written, and finds members by pointers."""
 
 import json
 import re
@@ -13,10 +13,10 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 class JsonDecoder:
-    """Decodes JSON; of a schema it needs nothing."""
+    """Decodes JSON. It needs nothing from the schema."""
 
     def document(self, body: bytes) -> object:
-        """Return the JSON; UndecodableError if it is none."""
+        """Return the document; UndecodableError if the body is not JSON."""
         try:
             return parsed(body)
         except UndecodableError as error:
@@ -28,7 +28,7 @@ class JsonDecoder:
 
 
 def parsed(document: bytes) -> object:
-    """Return JSON with its numbers as text; UndecodableError continues "the value ..."."""
+    """Return JSON with numbers as text; UndecodableError, which continues "the value ..."."""
     try:
         return json.loads(
             document.decode(), parse_int=str, parse_float=str, parse_constant=_refuse_constant

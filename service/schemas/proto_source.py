@@ -1,7 +1,7 @@
-"""Protobuf sources: the text of a .proto file as a file descriptor.
+"""Protobuf sources: makes a file descriptor from the text of a .proto file.
 
-A text may also be a descriptor already. Only what decoding needs is taken over: options, services
-and extensions are left out. The pool that gets the descriptor resolves the names of types.
+The text may also be a descriptor in Base64. The result has only what decoding needs: options,
+services and extensions are left out. The descriptor pool resolves the names of types.
 """
 
 import base64
@@ -33,13 +33,13 @@ _SCALARS: Final[Mapping[str, int]] = {
     "sint32": 17,
     "sint64": 18,
 }
-"""Numbers of `FieldDescriptorProto.Type`; of a type that is named, the pool finds the number."""
+"""Numbers of `FieldDescriptorProto.Type`. The pool finds the number of a named type."""
 
 
 def file_of(text: str, name: str) -> Any:
-    """Return the descriptor of a file; SchemaUnusableError for a text that is no .proto file.
+    """Return the descriptor of a file; SchemaUnusableError if the text is not a .proto file.
 
-    Some producers register the descriptor itself, as Base64, and some registries return it so.
+    Some producers register the descriptor in Base64, and some registries return it as such.
     """
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 

@@ -1,7 +1,7 @@
-"""Protobuf: reads messages by the .proto file that the registry has.
+"""Protobuf: reads messages by the .proto file in the registry.
 
-A field is named as in the file. One without presence that has its default, such as an empty string,
-counts as not set: nobody can tell the two apart, and an id that was never set is no id.
+A field is named as in the file. A field without presence that has its default, such as an empty
+string, counts as not set: the payload is the same in both cases, and an unset id is not an id.
 """
 
 import math
@@ -17,12 +17,12 @@ from service.schemas.proto_source import file_of
 _CAUSE_CHARS_MAX: Final = 200
 _OWN: Final = "schema.proto"
 _KNOWN: Final = "google/protobuf/"
-"""Files below it come with the library."""
+"""The Protobuf library contains the files below this path."""
 _WRAPPERS: Final = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-"""Messages that stand for the value in them."""
+"""Messages that are read as the value in them."""
 
 # Numbers of `FieldDescriptorProto.Type`.
 _DOUBLE: Final = 1
@@ -35,10 +35,10 @@ _ENUM: Final = 14
 
 
 class ProtobufDecoder:
-    """Decodes messages of one file."""
+    """Decodes the messages of one .proto file."""
 
     def __init__(self, text: str, references: Mapping[str, str]) -> None:
-        """`references` are the texts of the files that it imports, by their path.
+        """`references` has the texts of the imported files by path.
 
         SchemaUnusableError if a text is not a .proto file.
         """
@@ -72,9 +72,10 @@ class ProtobufDecoder:
         self._pool.AddSerializedFile(file.SerializeToString())
 
     def document(self, body: bytes) -> object:
-        """Return the message; UndecodableError otherwise. The indexes before it say of which type.
+        """Return the message; UndecodableError if the body is not one.
 
-        The indexes are zigzag numbers after their count; a single 0 stands for the first message.
+        The body begins with the indexes of the message type: their count and then each index, as
+        zigzag numbers. A single 0 stands for the first type of the file.
         """
         try:
             indexes, at = _indexes(body)
@@ -126,7 +127,7 @@ class _Items:
         return self._key is not None
 
     def item(self, token: str) -> object:
-        """Return the value at an index, or of a key as JSON has it; None without one."""
+        """Return the value at an index, or of a key written as in JSON; None if there is none."""
         if self._key is None:
             found = item_of(self._values, token)
             return None if found is None else _value(found, self._field)
@@ -141,7 +142,7 @@ class _Items:
 
 
 def _field(message: Any, name: str) -> object:
-    """Return the field of a message, or None if it has none or it is not set."""
+    """Return a field of a message; None if the message has no such field or it is not set."""
     field = message.DESCRIPTOR.fields_by_name.get(name)
     if field is None:
         return None
@@ -175,7 +176,7 @@ def _value(value: Any, field: Any) -> object:
 
 
 def _imported(path: str, references: Mapping[str, str]) -> Any:
-    """Return the descriptor of a file that another one imports; None if nobody has it."""
+    """Return the descriptor of an imported file; None if neither source has the file."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     if path in references:
@@ -191,7 +192,7 @@ def _imported(path: str, references: Mapping[str, str]) -> Any:
 
 
 def _indexes(body: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the indexes at the beginning, and the position after them."""
+    """Return the indexes at the beginning of a body, and the position after them."""
     count, at = _zigzag(body, 0)
     if count == 0:
         return (0,), at

@@ -1,7 +1,7 @@
-"""Schema registry: a schema and those that it refers to, by the id that a payload begins with.
+"""Schema registry: reads the schema of an id, and the schemas that it refers to.
 
-Every request has a time limit and is made once: the loop decides when to ask again. The client is
-the one of confluent-kafka, and is imported only where a registry is configured.
+Every request has a time limit and is not repeated: the loop decides when to ask again. The client
+is that of confluent-kafka, and is imported only if a registry is configured.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema
 
 _UNKNOWN_CODES: Final = frozenset({40401, 40402, 40403})
-"""Of an answer 404 that is about a subject, a version or a schema, and not about the address."""
+"""Error codes of a 404 for an unknown subject, version or schema. Others mean a wrong URL."""
 _REFERENCES_MAX: Final = 200
 _CAUSE_CHARS_MAX: Final = 200
 
@@ -25,10 +25,10 @@ class RegisteredSchema(NamedTuple):
     """A schema with the texts of all schemas that it refers to."""
 
     kind: str
-    """AVRO, PROTOBUF, JSON, or a type that the registry has beside them."""
+    """AVRO, PROTOBUF, JSON, or another type of the registry."""
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """Name and text of each; one that another refers to comes before it."""
+    """Name and text of each, after those that it refers to."""
 
 
 class SchemaRegistry(Protocol):
@@ -39,26 +39,26 @@ class SchemaRegistry(Protocol):
         """Its URL, for people."""
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """Return the schema of an id; None if there is none.
+        """Return the schema of an id; None if the registry has no such id.
 
-        RegistryUnavailableError without an answer; SchemaUnusableError if what it refers to is
-        missing.
+        RegistryUnavailableError if the registry does not answer; SchemaUnusableError if a schema
+        that this one refers to is missing.
         """
 
     def check(self) -> None:
-        """Raise RegistryUnavailableError if it does not answer."""
+        """Raise RegistryUnavailableError if the registry does not answer."""
 
     def close(self) -> None:
         """Close its connections."""
 
 
 class ConfluentRegistry:
-    """A registry with the API of Confluent's."""
+    """A registry with the API of Confluent Schema Registry."""
 
     def __init__(
         self, settings: SchemaRegistrySettings, on_request: Callable[[], None] = lambda: None
     ) -> None:
-        """`on_request` is called before each request."""
+        """`on_request` is called before and after each request."""
         from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
 
         parts = urlsplit(settings.url)
@@ -119,7 +119,7 @@ class ConfluentRegistry:
         return schema.schema_str
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return the answer; None if the registry says that there is no such thing."""
+        """Return the answer; None if the registry says that it has none."""
         self._on_request()
         try:
             answer = ask()

@@ -1,6 +1,6 @@
 """Demo run: sends real flights through a real broker, kills the service, and audits the result.
 
-Exit status 0 only if every flight came out once and unchanged and every copy was rejected; 1
+Exit status 0 only if every flight came out once and unchanged and every copy was kept out; 1
 otherwise; 130 if it is interrupted before its end.
 """
 

@@ -1,8 +1,8 @@
 """Release builder: `python -m tools.release 1.2.3` builds every file of a release into dist/.
 
-It refuses, with exit status 2, a checkout with changes that are not committed, a version without a
-section in CHANGELOG.md, and one that some file of the commit does not state. It signs and publishes
-nothing: CONTRIBUTING.md has the commands.
+It refuses, with exit status 2, a checkout with uncommitted changes, a version without a section in
+CHANGELOG.md, and a version that differs from the one in a file that states it. It signs and
+publishes nothing: CONTRIBUTING.md has the commands for that.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main(words: Sequence[str], root: Path = CHECKOUT) -> int:
 
 
 def release(root: Path, version: str, *, with_image: bool) -> None:
-    """Build the files of a version into dist/; earlier files stay there unless all succeed."""
+    """Build the files of a version into dist/, and replace its content only if all succeed."""
     found = source(root, version)
     dist, scratch = root / "dist", root / ".run"
     scratch.mkdir(exist_ok=True)

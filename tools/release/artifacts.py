@@ -1,7 +1,7 @@
-"""Files of a release, all but the image: packages, chart, bill of materials, checksums.
+"""Files of a release except the image: packages, chart, bill of materials, notes, checksums.
 
-They are built from an export of the commit, and take their times from it: the same commit gives the
-same bytes.
+They are built from an export of the commit and contain the time of the commit, so the same commit
+gives the same bytes.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def build(source: Source, folder: Path) -> None:
 
 
 def locked_packages(file: Path) -> list[Package]:
-    """Return the packages of a lock file, on every platform that it is for."""
+    """Return the packages of a lock file, for all platforms that it covers."""
     found = re.findall(r"^([\w.-]+)==([^\s;]+)", file.read_text("utf-8"), re.MULTILINE)
     return [Package("pypi", name.lower(), version) for name, version in found]
 
@@ -69,7 +69,7 @@ def _package_chart(source: Source, chart: Path, folder: Path) -> None:
 
 
 def _run(source: Source, cwd: Path, *command: str) -> None:
-    """Run a program that takes the time of the commit for the present."""
+    """Run a program with the time of the commit as the time of what it builds."""
     done = subprocess.run(
         command,
         cwd=cwd,

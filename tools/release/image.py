@@ -7,11 +7,11 @@ from tools.image.contents import as_cyclonedx, packages_in
 from tools.release.source import Source
 
 REPOSITORY = "localhost/ringfence"
-"""Its name in the archive, which no registry answers to."""
+"""The name of the image in the archive; it is in no registry."""
 
 
 def write(source: Source, folder: Path) -> None:
-    """Build the image unless it is there, label it, and write both files; raise ImageError."""
+    """Build the image if it is missing, label it, and write both files; raise ImageError."""
     name = f"ringfence-{source.version}.oci"
     labels = {"version": source.version, "revision": source.commit, "created": source.committed}
     image = built("service")

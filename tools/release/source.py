@@ -1,4 +1,4 @@
-"""Source of a release: a commit, whose files all state the version that is released."""
+"""Source of a release: a commit whose files all state the version of the release."""
 
 import io
 import re
@@ -20,7 +20,7 @@ _STATED: Final = (
     ("Dockerfile", r"^ARG VERSION=(\S+)$"),
     ("clients/java/pom.xml", r"^  <version>(\S+)</version>$"),
 )
-"""The files that state the version, and how."""
+"""The files that state the version, each with the expression that finds it."""
 
 
 class Source(NamedTuple):
@@ -35,7 +35,7 @@ class Source(NamedTuple):
 
     @property
     def committed(self) -> str:
-        """The same as RFC 3339."""
+        """The time of the commit in the format of RFC 3339."""
         return datetime.fromtimestamp(self.committed_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def export(self, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 
 def source(root: Path, version: str) -> Source:
-    """Return the checkout as the source of a version; raise RefusedError if it cannot be that."""
+    """Return the checkout as the source of a version; raise RefusedError if it cannot be one."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise RefusedError(f"{version!r} is no version: give one like VERSION=1.2.3.")
     changed = _git(root, "status", "--porcelain").decode().splitlines()
@@ -62,7 +62,7 @@ def source(root: Path, version: str) -> Source:
 
 
 def stated_otherwise(root: Path, version: str) -> list[str]:
-    """Return a line for each place that states another version, or states none any more."""
+    """Return a line for each place that states another version or none."""
     lines = []
     for name, pattern in _STATED:
         stated = re.findall(pattern, (root / name).read_text("utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Find page: the addresses, ids and positions that a text may be."""
+"""Find page: the addresses, ids and positions that a text may name."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ def add(routes: APIRouter) -> None:
     @routes.get("/console/find")
     @shows_problems("find")
     async def find(request: Request) -> Response:
-        """Show what a text may be: a position, the prefix of addresses, an id."""
+        """Show what a text may name: a position, addresses that begin with it, an id."""
         params, api = query_of(request), ConsoleClient(request)
         text, token = params.get("q", ""), params.get("page_token")
         if not text:
