@@ -52,18 +52,18 @@ def why(
         letter = _letter_of(call, at, among)
     if letter is None:
         sentence = (
-            f"{at} is decided, and the {among:,} newest dead letters have none of this record: it "
-            "was accepted, unless its address drops duplicates or its group is not complete. If "
-            "there are more dead letters, search further with --among."
+            f"{at} is decided, and none of the {among:,} newest dead letters is of this record. "
+            "It was accepted, or its address drops duplicates, or its group is not complete. To "
+            "search more dead letters, use --among."
         )
         raise ExitError(AdminExit.NOT_FOUND, sentence)
     known = _id_of(call, letter)
     _show(call, letter, known)
     if _is_accepted(letter, known):
-        call.screen.note("A redrive has let it through since: it is the accepted record itself.")
+        call.screen.note("A redrive has accepted it since: it is the accepted record now.")
     elif call.screen.terminal and letter["reason"] == "duplicate":
         here = f"{letter['topic']}-{letter['partition']}@{letter['offset']}"
-        call.screen.note(f"To let it through: ringfence redrive start --mode forget {here}")
+        call.screen.note(f"To accept it: ringfence redrive start --mode forget {here}")
 
 
 def _show(

@@ -115,7 +115,7 @@ def _without_registry(named: NamedRoute) -> Iterator[ConfigIssue]:
         template: str = getattr(named.route, key)
         if _reads_schemas(template):
             what = f'{named.where}.{key} is "{template}", and schema_registry.url is not set'
-            fix = "write [schema_registry] with the url of the registry that has the schemas"
+            fix = "set url in [schema_registry] to the registry that has the schemas"
             yield ConfigIssue(what, fix, (named.path(key),))
 
 

@@ -84,7 +84,7 @@ class RedriveService:
             try:
                 owner = owners.owner(view)
             except RegistryUnavailableError as unavailable:
-                raise Unavailable(f"It waits for {unavailable}.") from unavailable
+                raise Unavailable(f"It needs {unavailable}.") from unavailable
             if isinstance(owner, str):
                 skipped[owner] += 1
             if len(samples) < SAMPLES:

@@ -61,7 +61,7 @@ def adopt(
         sentence = f"The broker answered {fault_of(error.args[0]).cause}; adopt again."
         raise ExitError(ExitCode.BROKER, sentence) from error
     except RegistryUnavailableError as error:
-        raise ExitError(ExitCode.BROKER, f"Cannot reach {error}; adopt again.") from error
+        raise ExitError(ExitCode.BROKER, f"No schema from {error}; adopt again.") from error
 
 
 def _adopt_topic(

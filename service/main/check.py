@@ -72,8 +72,8 @@ def memory_warnings(config: Config) -> Iterator[str]:
         if wants_mb > has_mb:
             yield (
                 f'addresses."{name}".{settings.size_of_ids} is {ids:,}: some {needs_mb:,} MiB when '
-                f"it is full, too much for one process: {has_mb} MiB, service.cache_memory_mb, "
-                f"are shared by {plural(processes, 'process', 'processes')}, and without room one "
+                f"it is full. service.cache_memory_mb is {has_mb} MiB, shared by "
+                f"{plural(processes, 'process', 'processes')}, and a process without enough of it "
                 f"decides few messages at a time; set it to {wants_mb} or more"
             )
 

@@ -212,8 +212,8 @@ def require_fields(route: InputRoute) -> None:
     read = sorted(each.name for each in route.fields() if isinstance(each, SchemaField))
     if read:
         sentence = (
-            f"The route of {route.topic} reads {read[0]}, and no message can be made up for a "
-            "schema; send one twice as your publisher does."
+            f"The route of {route.topic} reads {read[0]}, and this command cannot make a message "
+            "with a schema; send one twice with your publisher."
         )
         raise ExitError(ExitCode.USAGE, sentence)
 

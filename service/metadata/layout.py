@@ -68,7 +68,7 @@ def contradiction(first: Topology, now: Topology) -> ConfigIssue | None:
                 return ConfigIssue(
                     f'The route "{name}" was first started with {key} = "{was}", and now it has '
                     f'"{is_now}"',
-                    "restore the old value, or give the route another name: then it is a new one",
+                    "restore the old value, or give the route another name, to make it a new route",
                 )
     if first.by_address and now.by_address and first.by_address != now.by_address:
         return ConfigIssue(

@@ -85,7 +85,7 @@ class ProtobufDecoder:
         try:
             return make.FromString(body[at:])
         except self._errors:
-            raise UndecodableError("its bytes are no message of its schema") from None
+            raise UndecodableError("its bytes are not a message of its schema") from None
 
     def _made(self, indexes: tuple[int, ...]) -> Any:
         names, messages = [self._file.package] * bool(self._file.package), self._file.message_type

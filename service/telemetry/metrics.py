@@ -348,7 +348,7 @@ class Metrics:
             "client_errors", "Errors reported by the Kafka client.", "code"
         )
         self._schema_lookups = self._counter(
-            "schema_lookups", "Schemas that the registry was asked for.", "result"
+            "schema_lookups", "Schemas that a process asked the registry for.", "result"
         )
 
     def _declare_certificate(self) -> None:

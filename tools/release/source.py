@@ -48,7 +48,7 @@ class Source(NamedTuple):
 def source(root: Path, version: str) -> Source:
     """Return the checkout as the source of a version; raise RefusedError if it cannot be one."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise RefusedError(f"{version!r} is no version: give one like VERSION=1.2.3.")
+        raise RefusedError(f"{version!r} is not a version: give one like VERSION=1.2.3.")
     changed = _git(root, "status", "--porcelain").decode().splitlines()
     if changed:
         listed = "\n".join(changed[:10])

@@ -64,7 +64,7 @@ ROUTE_FIELDS: Final = (
     RouteField(
         "scope",
         "Scope",
-        "Where equal ids are found. address: on all partitions; partition: on their own, faster.",
+        "Where equal ids are looked for. address: all partitions; partition: one, which is faster.",
         get_args(Scope),
         is_fixed=True,
     ),

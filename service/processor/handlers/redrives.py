@@ -71,7 +71,7 @@ def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
     except TargetMissingError as missing:
         raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing
     except RegistryUnavailableError as unavailable:
-        raise Unavailable(f"It waits for {unavailable}.") from unavailable
+        raise Unavailable(f"It needs {unavailable}.") from unavailable
     except WrongPartitionError as error:
         raise Unavailable(f"{error} Ask again.") from error
     return RedriveAnswer("done", _checkpoint(source, letters, now))

@@ -388,7 +388,7 @@ def test_a_redrive_waits_for_the_registry_that_addresses_are_read_by(
 
     monkeypatch.setattr(DeadLetterOwners, "owner", away)
     site.works()
-    waits = "waits for the schema registry at http://registry, which does not answer"
+    waits = "needs the schema registry at http://registry, which does not answer"
     with pytest.raises(Unavailable, match=waits):
         site.orders.preview(RedriveRequest("bypass", DeadLetterFilter()))
     name = site.order()

@@ -90,6 +90,6 @@ def test_the_message_has_every_field_that_the_route_reads(
 )
 def test_a_route_that_reads_schemas_cannot_be_tried(keys: dict[str, str]) -> None:
     route = InputRoute.bind(RouteSettings(name="orders", inputs=("orders",), **keys), "orders")  # type: ignore[arg-type]
-    with pytest.raises(ExitError, match=r"reads {.*schema:/.*}, and no message can be made up"):
+    with pytest.raises(ExitError, match=r"reads {.*schema:/.*}, and this command"):
         require_fields(route)
     require_fields(InputRoute.bind(RouteSettings(name="o", inputs=("o",), id="{json:/a}"), "o"))

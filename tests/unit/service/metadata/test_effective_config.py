@@ -64,7 +64,7 @@ def test_check_reports_a_route_that_contradicts_its_first_start(managed_by: str)
     (told,) = report_in_effect(changed, clients, rights, living.clock).problems
     assert str(told) == (
         'The route "orders" was first started with id = "", and now it has "{json:/order/id}"; '
-        "restore the old value, or give the route another name: then it is a new one."
+        "restore the old value, or give the route another name, to make it a new route."
     )
     named = replace(living.config, routes=(replace(route, name="new", id="{json:/order/id}"),))
     assert report_in_effect(named, clients, rights, living.clock).problems == ()

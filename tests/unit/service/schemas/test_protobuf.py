@@ -157,14 +157,17 @@ def test_the_indexes_say_of_which_type_a_message_is(indexes: bytes, tokens: list
         "nothing": (b"", "it ends within the indexes of its message"),
         "no index": (b"\x02", "it ends within the indexes of its message"),
         "no such message": (b"\x02\x08", "its indexes name no message of its schema"),
-        "what a map stands for": (b"\x04\x00\x06", "its indexes name no message of its schema"),
+        "what a map stands for": (
+            b"\x04\x00\x06",
+            "its indexes name no message of its schema",
+        ),
         "a negative index": (b"\x02\x01", "its indexes name no message of its schema"),
         "many indexes": (b"\xfe\xff\x03", "its indexes have an impossible count"),
         "a negative count": (b"\x01", "its indexes have an impossible count"),
         "an endless number": (b"\xff" * 20, "its indexes have too many bytes"),
-        "no message": (b"\0\x0a\xff", "its bytes are no message of its schema"),
-        "no UTF-8": (b"\0\x0a\x01\xff", "its bytes are no message of its schema"),
-        "too deep": (b"\0" + b"\x32\x80\x01" * 9, "its bytes are no message of its schema"),
+        "no message": (b"\0\x0a\xff", "its bytes are not a message of its schema"),
+        "no UTF-8": (b"\0\x0a\x01\xff", "its bytes are not a message of its schema"),
+        "too deep": (b"\0" + b"\x32\x80\x01" * 9, "its bytes are not a message of its schema"),
     },
 )
 def test_other_bytes_are_undecodable(body: bytes, cause: str) -> None:

@@ -78,7 +78,7 @@ def test_the_release_notes_are_the_section_of_the_version() -> None:
 def test_what_is_no_version_is_refused(
     checkout: Path, version: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "is no version" in refused(checkout, version, capsys)
+    assert "is not a version" in refused(checkout, version, capsys)
 
 
 def test_a_version_without_a_section_is_refused(

@@ -364,7 +364,7 @@ def test_letters_that_need_a_schema_wait_for_the_registry(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Checks, "claim", away)
     asked = command("through", letters(living.cluster))
-    with pytest.raises(Unavailable, match="It waits for the schema registry at http://registry"):
+    with pytest.raises(Unavailable, match="It needs the schema registry at http://registry"):
         redriven(loop, asked)
     monkeypatch.setattr(Checks, "claim", judged)
     assert redriven(loop, asked).result == "done"
