@@ -388,13 +388,13 @@ def test_a_redrive_waits_for_the_registry_that_addresses_are_read_by(
 
     monkeypatch.setattr(DeadLetterOwners, "owner", away)
     site.works()
-    waits = "needs the schema registry at http://registry, which does not answer"
-    with pytest.raises(Unavailable, match=waits):
+    outage = "the schema registry at http://registry, which does not answer"
+    with pytest.raises(Unavailable, match=f"It needs {outage}"):
         site.orders.preview(RedriveRequest("bypass", DeadLetterFilter()))
     name = site.order()
     site.works()
     view = some(site.orders.get(name))
-    assert (view.state, view.waiting_for) == ("running", f"It {waits}.")
+    assert (view.state, view.waiting_for) == ("running", f"It waits for {outage}.")
     monkeypatch.setattr(DeadLetterOwners, "owner", genuine)
     assert site.over(name) == "done"
     assert site.output == "abc"
