@@ -21,6 +21,7 @@ from service.cli.command import (
     verb,
 )
 from service.cli.page import Facts, Page, Table, Title
+from service.cli.problem import ApiError
 from service.errors import AdminExit, ExitError
 from service.formatting import plural
 
@@ -154,6 +155,29 @@ def lookup(call: CommandContext, address: str, identifier: str) -> Document:
     if not found["known"]:
         call.warn_if_unknown(call.api.get(path_of("v1", "addresses", address)))
     return found
+
+
+def of_letter(call: CommandContext, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what the address now knows of the id, which includes when the original was accepted.
+
+    None when the dead letter has no address or id, or when the API does not answer.
+    """
+    if letter["address"] is None or letter["id"] is None:
+        return None
+    try:
+        return lookup(call, letter["address"], letter["id"])
+    except ApiError as refused:
+        # The dead letter alone is still an answer.
+        call.screen.note(f"Its id cannot be looked up now: {refused.sentence}")
+        return None
+
+
+def is_accepted(letter: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
+    """Whether a redrive has accepted the record of a dead letter: its id is known by it."""
+    source = letter["source"]
+    if found is None or source is None:
+        return False
+    return position(source) in map(position, found["sightings"])
 
 
 def page(call: CommandContext, found: Mapping[str, Any]) -> Page:

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from service.cli import ids
 from service.cli.arguments import Document, path_of, position_of
-from service.cli.cells import Cell, Tone, count, phase, share, span, word
+from service.cli.cells import Cell, Tone, count, phase, position, share, span, word
 from service.cli.command import CommandContext, Limit, Risk, confirm, noun, verb
 from service.cli.dead_letters import FilterOptions, breakdown, table
 from service.cli.page import Facts, Page, Part, Table, Title
@@ -226,6 +227,10 @@ def start(
     """
     order = _order(mode, options, letters or [], rate, limit)
     preview = call.api.post("/v1/redrives", order, dry_run=True)
+    for each in preview["samples"] if letters else ():
+        if ids.is_accepted(each, ids.of_letter(call, each)):
+            at = position(each).plain
+            call.screen.note(f"{at}: a redrive has accepted it since; see ringfence why {at}.")
     if call.dry_run:
         call.screen.show(preview, lambda: preview_page(call, mode, preview))
         if text := warning(preview):  # otherwise the question contains it

@@ -7,7 +7,6 @@ import typer
 
 from service.cli import dead_letters, ids
 from service.cli.arguments import RecordPosition, position_of
-from service.cli.cells import position
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
@@ -57,9 +56,9 @@ def why(
             "search more dead letters, use --among."
         )
         raise ExitError(AdminExit.NOT_FOUND, sentence)
-    known = _id_of(call, letter)
+    known = ids.of_letter(call, letter)
     _show(call, letter, known)
-    if _is_accepted(letter, known):
+    if ids.is_accepted(letter, known):
         call.screen.note("A redrive has accepted it since: it is the accepted record now.")
     elif call.screen.terminal and letter["reason"] == "duplicate":
         here = f"{letter['topic']}-{letter['partition']}@{letter['offset']}"
@@ -74,30 +73,6 @@ def _show(
         return [*parts, *([] if found is None else ids.page(call, found))]
 
     call.screen.show({"dead_letter": letter, "id": found}, page)
-
-
-def _is_accepted(letter: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
-    """Whether the record of a dead letter is the one that its id is remembered for."""
-    source = letter["source"]
-    if found is None or source is None:
-        return False
-    places = [position(each) for each in found["sightings"]]
-    return position(source) in places
-
-
-def _id_of(call: CommandContext, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what the address now knows of the id, which includes when the original was accepted.
-
-    None when the dead letter has no address or id, or when the API does not answer.
-    """
-    if letter["address"] is None or letter["id"] is None:
-        return None
-    try:
-        return ids.lookup(call, letter["address"], letter["id"])
-    except ApiError as refused:
-        # The dead letter alone is still an answer.
-        call.screen.note(f"Its id cannot be looked up now: {refused.sentence}")
-        return None
 
 
 def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | None:

@@ -15,6 +15,7 @@ from api.console.pages.addresses import is_short
 from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
+from service.dedup.dead_letter import SourcePosition
 from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
@@ -187,6 +188,16 @@ def test_an_original_that_its_topic_no_longer_has_is_said_to_be_gone(view: Servi
     page = page_of(client, LETTER)
     assert "The original orders-3@41 is no longer in its topic." in page.text
     assert '"secret": 1' in page.text
+
+
+def test_a_letter_whose_record_a_redrive_has_accepted_says_so_before_it_is_redriven_again(
+    view: ServiceView,
+) -> None:
+    source = SourcePosition("orders", 3, 42, 1_699_999_999_000)
+    accepted = client_of(replace(view, letters=FakeLetters((LETTER_VIEW._replace(source=source),))))
+    for client, says in ((accepted, True), (client_of(view), False)):
+        for path in (LETTER, "/console/redrives/count?letter=orders.dlq-0@7"):
+            assert ("Accepted since." in page_of(client, path).text) == says
 
 
 def test_headers_stand_beside_those_of_the_same_name_in_order() -> None:

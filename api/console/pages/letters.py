@@ -55,6 +55,7 @@ def add(routes: APIRouter) -> None:
             "letter.html",
             section="letters",
             letter=found,
+            is_accepted=await is_accepted(api, found),
             at=at,
             original=original,
             rows=compared(found["payload"], original.document.get("payload") if original else None),
@@ -119,6 +120,15 @@ def _add_record(routes: APIRouter) -> None:
             letters=letters,
             params=params,
         )
+
+
+async def is_accepted(api: ConsoleClient, letter: Mapping[str, Any]) -> bool:
+    """Return whether a redrive has accepted the record of a dead letter: its id is known by it."""
+    if letter["source"] is None or letter["address"] is None or letter["id"] is None:
+        return False
+    known = await api.get("/v1/ids", {"address": letter["address"], "name": letter["id"]})
+    sightings = known.document["sightings"] if known.ok else ()
+    return position_of(letter["source"]) in map(position_of, sightings)
 
 
 class ComparedPart(NamedTuple):

@@ -9,14 +9,15 @@ from starlette.responses import Response
 
 from api.console.client import ApiReply, ConsoleClient
 from api.console.forms import REASONS, FilterForm, query_of, read, redirect, segment
+from api.console.pages.letters import is_accepted, path_of
 from api.console.render import page, shows_problems
 
 MODES: Final = {
     "through": "Decide again. Remembered ids are refused again; nothing is forgotten.",
     "forget": "Forget each id first, then accept its record, which is remembered again. "
-    "The output then contains duplicates twice.",
+    "A duplicate is then in the output a second time.",
     "bypass": "Write directly to the output. Remembered ids do not change. "
-    "The output then contains duplicates twice.",
+    "A duplicate is then in the output a second time.",
 }
 
 
@@ -65,14 +66,16 @@ def _add_wizard(routes: APIRouter) -> None:
     @shows_problems("redrives")
     async def count(request: Request) -> Response:
         """Show the second step: counts, samples, and the options of the redrive."""
-        criteria = FilterForm.of(query_of(request))
-        preview = await _order(ConsoleClient(request), criteria, {"mode": "through"}, dry_run=True)
+        criteria, api = FilterForm.of(query_of(request)), ConsoleClient(request)
+        preview = await _order(api, criteria, {"mode": "through"}, dry_run=True)
+        one = await api.get(path_of("dead-letters", criteria.letter)) if criteria.letter else None
         return await page(
             request,
             "redrive_count.html",
             section="redrives",
             criteria=criteria,
             preview=preview,
+            is_accepted=one is not None and one.ok and await is_accepted(api, one.document),
             modes=MODES,
         )
 

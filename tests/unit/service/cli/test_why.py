@@ -61,10 +61,8 @@ def test_the_letter_of_a_record_is_asked_for_by_its_position_until_so_many_were_
     assert {(*each["source"], *each["page_size"]) for each in searches} == {("orders-3@98", "1")}
 
 
-@pytest.mark.parametrize(("accepted", "is_redriven"), [(90, True), (42, False)])
-def test_a_record_that_a_redrive_let_through_is_said_to_be_the_accepted_one(
-    shell: Shell, accepted: int, *, is_redriven: bool
-) -> None:
+def known_by(accepted: int) -> dict[str, object]:
+    """What the address knows of the id: the offset of the record that was accepted."""
     sighting = {
         "topic": "orders",
         "partition": 3,
@@ -73,7 +71,34 @@ def test_a_record_that_a_redrive_let_through_is_said_to_be_the_accepted_one(
         "slots_to_eviction": 100,
     }
     known = {"address": "orders", "id": "id-1", "known": True, "sightings": [sighting]}
-    with scripted(Reply(200, LETTER), Reply(200, {**known, "complete": True})) as script:
+    return {**known, "complete": True}
+
+
+@pytest.mark.parametrize(("accepted", "is_redriven"), [(90, True), (42, False)])
+def test_a_record_that_a_redrive_let_through_is_said_to_be_the_accepted_one(
+    shell: Shell, accepted: int, *, is_redriven: bool
+) -> None:
+    with scripted(Reply(200, LETTER), Reply(200, known_by(accepted))) as script:
         ran = shell("why", "orders.dlq-0@7", "--url", script.url)
     assert ran.code == 0
     assert ("A redrive has accepted it since" in ran.err) == is_redriven
+
+
+def test_a_redrive_of_a_letter_that_was_accepted_before_is_announced_as_such(shell: Shell) -> None:
+    preview = {
+        "matched": 1,
+        "redrives": 1,
+        "complete": True,
+        "doubles": 1,
+        "skipped": {},
+        "samples": [LETTER],
+        "by_reason": {"duplicate": 1},
+        "by_address": {"orders": 1},
+        "by_topic": {"orders.dlq": 1},
+    }
+    accepted = known_by(90)
+    words = ("redrive", "start", "--mode", "forget", "orders.dlq-0@7", "--dry-run")
+    with scripted(Reply(200, preview), Reply(200, accepted)) as script:
+        ran = shell(*words, "--url", script.url)
+    assert ran.code == 0
+    assert "orders.dlq-0@7: a redrive has accepted it since" in ran.err
