@@ -321,12 +321,13 @@ class Checks:
         blamed: int,
     ) -> None:
         """Tell the publisher how its record was decided, if the record asks for that."""
-        if not self._settings.reply_topics or reply_topic(headers) is None:
+        topic = reply_topic(headers) if self._settings.reply_topics else None
+        if topic is None:
             return
         address, at = None if context is None else context.name, self.origin_of(record)
         decision = Decision(record, headers, claim, address, at, why)
         blame = (self._progress.source, blamed)
-        reply = self._replies.reply(decision, self._progress.now_ms, blame)
+        reply = self._replies.reply(topic, decision, self._progress.now_ms, blame)
         self._progress.replies.append((self._settings.name, reply))
 
     def _count(self, context: AddressContext, why: Rejection) -> None:

@@ -172,9 +172,9 @@ class MemberField(Field):
         kind = "nothing" if member is None else _KINDS[type(member)]
         raise UnrenderableError(f"the {where} has {kind} at {self.name}")
 
+    @abstractmethod
     def _member(self, document: bytes) -> object:
         """Return the member of a key or value, or None; or raise UndecodableError."""
-        raise NotImplementedError  # each kind of document has its own
 
     def _undecodable(self, where: str, error: UndecodableError) -> str:
         """Return why a key or value has no members."""

@@ -1,4 +1,4 @@
-"""Reply: a record that tells a publisher how one of its records was decided.
+"""Reply: a record from which a publisher learns how one of its records was decided.
 
 The publisher names a topic in the header `_REPLY_TO` of its record. The reply is written in the
 transaction that decides this record, so a reader with `read_committed` sees it once, and only if
@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
-from service.dedup.claim import ClaimReader, read_claim, reply_topic
+from service.dedup.claim import ClaimReader, read_claim
 from service.dedup.output import OutputResolver, size_bytes
 from service.dedup.plan import Output
 from service.dedup.record import Record, RejectedError
@@ -49,15 +49,15 @@ class Replies:
         self._output_resolver = output_resolver
 
     def reply(
-        self, decision: Decision, now_ms: int, blamed: tuple[PartitionId, int]
+        self, topic: bytes, decision: Decision, now_ms: int, blamed: tuple[PartitionId, int]
     ) -> Output | None:
-        """Return the reply to a record that asks for one; None if no reply can be sent.
+        """Return the reply to a record that names this topic; None if no reply can be sent.
 
         `blamed` is the position of the record at fault if the broker refuses the reply.
         """
         if self._output_resolver.is_unanswerable(blamed):
             return None
-        name = (reply_topic(decision.headers) or b"").decode(errors="replace")
+        name = topic.decode(errors="replace")
         target = self._output_resolver.reply(self._input_partition, name)
         if target is None:
             return None

@@ -213,9 +213,6 @@ class _Lazy:
     def schema(self, number: int) -> RegisteredSchema | None:
         return self._registry.schema(number)
 
-    def check(self) -> None:
-        self._registry.check()
-
     def close(self) -> None:
         if self._made is not None:
             self._made.close()

@@ -45,9 +45,6 @@ class SchemaRegistry(Protocol):
         that this one refers to is missing.
         """
 
-    def check(self) -> None:
-        """Raise RegistryUnavailableError if the registry does not answer."""
-
     def close(self) -> None:
         """Close its connections."""
 
@@ -88,7 +85,7 @@ class ConfluentRegistry:
         return RegisteredSchema(_kind(found), self._text(found), tuple(references.items()))
 
     def check(self) -> None:
-        """Raise RegistryUnavailableError if it does not answer."""
+        """Raise RegistryUnavailableError if the registry does not answer."""
         self._asked(self._client.get_schema_types)
 
     def close(self) -> None:

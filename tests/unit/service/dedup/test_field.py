@@ -245,8 +245,5 @@ class Known:
     def __init__(self, schemas: dict[int, RegisteredSchema]) -> None:
         self.schema = schemas.get
 
-    def check(self) -> None:
-        raise NotImplementedError
-
     def close(self) -> None:
         pass

@@ -38,9 +38,6 @@ class Registry:
             raise self.failure
         return self.schemas.get(number)
 
-    def check(self) -> None:
-        raise NotImplementedError
-
     def close(self) -> None:
         pass
 
