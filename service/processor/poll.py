@@ -5,6 +5,7 @@ exceed. So a batch is read in pieces, and only the first piece waits for records
 while deciding is slow, since most of that time goes into loading the state of addresses.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -35,7 +36,7 @@ OnError = Callable[[KafkaError, PartitionId | None], None]
 class Poller:
     """Polls records for the loop; keeps those that do not fit into the current transaction.
 
-    Invariant: kept messages directly follow the last record that was returned, so a rewind has to
+    Invariant: kept records directly follow the last record that was returned, so a rewind has to
     discard them.
     """
 
@@ -53,6 +54,8 @@ class Poller:
         self._reporter = reporter
         self._on_error = on_error
         self._kept: list[Message] = []
+        self._errors: deque[tuple[KafkaError, PartitionId | None]] = deque()
+        """Errors that the client has delivered and `on_error` has not seen yet."""
         self.records_at_once = min(_FIRST, _AT_ONCE)
         self._mean_bytes = 1
         """Mean memory of a record in the last piece."""
@@ -64,15 +67,15 @@ class Poller:
     def poll(self, records_max: int) -> Batch:
         """Return the first piece of a transaction, waiting for records if there are none.
 
-        Errors go to `on_error` first.
+        Errors go to `on_error` first. If it raises, the errors that follow stay for the next call.
         """
         wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
-        messages = self._kept or self._consumed(self._settings.batch_records_max, wait_s)
+        records = self._kept
+        if not (records or self._errors):
+            records = self._consumed(self._settings.batch_records_max, wait_s)
         self._kept = []
-        errors = errors_of(messages)
-        for error, source in errors:
-            self._on_error(error, source)
-        records = [m for m in messages if m.error() is None] if errors else messages
+        while self._errors:
+            self._on_error(*self._errors.popleft())
         # After the errors: a partition whose offset is lost is not read any more.
         records_max = min(records_max, self.records_at_once)
         return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
@@ -82,13 +85,14 @@ class Poller:
         tally = plan.tally
         room_records = records_max - tally.records_read
         room_bytes = self._settings.batch_bytes_max - tally.bytes_read - plan.released_bytes
-        if self._kept or self._is_single_piece or room_records <= 0 or room_bytes <= 0:
+        is_held = self._kept or self._errors or self._is_single_piece
+        if is_held or room_records <= 0 or room_bytes <= 0:
             return _NOTHING
-        messages = self._consumed(room_records, 0)
-        if any(map(Message.error, messages)):
-            self._kept = messages  # errors are handled while no transaction is open
+        records = self._consumed(room_records, 0)
+        if self._errors:
+            self._kept = records  # errors are handled while no transaction is open
             return _NOTHING
-        return self._fitting(messages, room_records, room_bytes, plan.next_offsets)
+        return self._fitting(records, room_records, room_bytes, plan.next_offsets)
 
     @property
     def is_narrowest(self) -> bool:
@@ -123,10 +127,15 @@ class Poller:
             self._kept = self._consumed(1, 0)
 
     def discard(self) -> None:
-        """Drop the kept messages: reading starts again from the committed offsets."""
+        """Drop the kept records: reading starts again from the committed offsets.
+
+        Errors stay, because the client delivers each of them once: a fenced consumer delivers its
+        fatal error and then nothing any more.
+        """
         self._kept = []
 
     def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
+        """Return records of the client, and keep the errors among them."""
         started_s = self._clock.monotonic_s()
         at_once = min(self.records_at_once, max(1, _PIECE_BYTES // self._mean_bytes))
         messages = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
@@ -134,7 +143,9 @@ class Poller:
         self.spent_s += took_s
         if messages:
             self._reporter.stage("poll", took_s)
-        return messages
+        errors = errors_of(messages)
+        self._errors.extend(errors)
+        return [m for m in messages if m.error() is None] if errors else messages
 
     def _fitting(
         self,

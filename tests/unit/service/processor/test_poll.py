@@ -6,6 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from service.processor import poll as poller
+from service.processor.fetcher import topic_partition_of
+from service.processor.transaction import OutcomeUnknownError
 from state.model import PartitionId
 from tests.fakes.log import Chance
 from tests.support.living import GROUP, Living, refused, turn_until_running, turns
@@ -95,6 +97,39 @@ def test_an_error_in_the_middle_waits_until_nothing_is_open() -> None:
     turns(loop, 3)
     assert living.values("orders.unique") == list("abcdef")
     assert living.faults.passed["abort_transaction"] == 0
+
+
+def test_a_consumer_that_is_fenced_while_the_group_rebalances_ends_its_life() -> None:
+    living = Living()
+    loop = living.running()
+    living.send(*"abc")
+    assignment, group = loop.assignment, living.cluster.group(GROUP)
+    (instance,) = (member.instance for member in group.members.values())
+
+    held = [topic_partition_of(partition) for partition in assignment.running.values()]
+
+    def revoke_and_fence() -> None:
+        assignment.on_revoke(assignment.consumer, held)
+        group.join(instance, frozenset({"orders"}), 10**9, living.cluster.now_ms)
+
+    living.faults.at["consume"] = at_read(3, revoke_and_fence)
+    loop.turn()
+    assert living.faults.passed["abort_transaction"] == 1
+    with pytest.raises(OutcomeUnknownError, match="fenced"):
+        loop.turn()
+
+
+def test_an_error_behind_one_that_ends_the_turn_is_handled_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living()
+    loop = living.running()
+    codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._FATAL)
+    answers = iter([[Message(error=KafkaError(code)) for code in codes]])
+    monkeypatch.setattr(loop.assignment.consumer, "consume", lambda *_: next(answers, []))
+    loop.turn()
+    with pytest.raises(OutcomeUnknownError):
+        loop.turn()
 
 
 def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> None:
