@@ -220,7 +220,8 @@ class Ring(Document):
     topic: str = Field(description="The topic whose records are decided.")
     partition: int = Field(description="The number of the partition.")
     ids_held: int | None = Field(
-        description="Number of ids held (or of publishers); null if unknown until it is loaded."
+        description="Number of ids held (or of publishers); null if unknown until it is loaded. A "
+        "forgotten id counts in a ring until its slot is overwritten."
     )
     capacity: int = Field(description="Number of ids that it can hold.")
     bytes: int = Field(description="Memory used, in bytes; 0 if it is not loaded.")
@@ -290,7 +291,8 @@ class Address(Document):
     )
     settings: dict[str, Setting] = Field(description="The effective settings, by name.")
     ids_held: int | None = Field(
-        description="Number of ids held; null if unknown until they are loaded."
+        description="Number of ids held; null if unknown until they are loaded. A forgotten id "
+        "counts in a ring until its slot is overwritten."
     )
     capacity: int = Field(description="Number of ids that all of its partitions can hold.")
     fill: float | None = Field(

@@ -55,7 +55,7 @@ def audit(
         [
             call.screen.when(each["time"]),
             word(each["actor"], "strong"),
-            word(f"{each['method']} {each['path']}"),
+            word(_request(each)),
             _status(each["status"]),
             word(each["reason"]),
             word(_change(each), "dim"),
@@ -64,6 +64,12 @@ def audit(
     ]
     titles = ("time", "who", "what", "reply", "why", "change")
     call.screen.show(found, lambda: [Table(titles, rows, "Nothing was changed.", ("reply",))])
+
+
+def _request(record: Mapping[str, Any]) -> str:
+    """Return the request as it was sent; its query tells a dry run."""
+    query = f"?{record['query']}" if record["query"] else ""
+    return f"{record['method']} {record['path']}{query}"
 
 
 def _status(status: int | None) -> Cell:

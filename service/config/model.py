@@ -474,11 +474,13 @@ def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -
 
 
 def _unknown(given: GivenValue, key: str, known: Iterable[str]) -> ConfigIssue:
-    """Return the problem of an unknown key: the known keys, and the one that is most similar."""
+    """Return the problem of an unknown key: the most similar known key, or all of them."""
     value = '"***"' if _SECRET.search(key) else shown(given.value)
-    what = f"{given.name} is not a setting (it is {value}); known are {', '.join(sorted(known))}"
+    what = f"{given.name} is not a setting (it is {value})"
     near = nearest(key, known)
-    return ConfigIssue(what, f"the nearest is {near}: rename or remove it" if near else "remove it")
+    if near is not None:
+        return ConfigIssue(what, f"the nearest is {near}: rename or remove it")
+    return ConfigIssue(f"{what}; known are {', '.join(sorted(known))}", "remove it")
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -225,7 +225,8 @@ def is_pointer(text: str) -> bool:
 
 def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     template = named.route.id
-    if template and not PLACEHOLDER.search(template):
+    is_closed = not {"{", "}"} & set(template or "")  # else it is reported as unbalanced
+    if template and is_closed and not PLACEHOLDER.search(template):
         what = f'{named.where}.id is "{template}", so all records would have the same id'
         fix = (
             "use a field of the record: {key}, {header:NAME}, {json:/POINTER}, {schema:/POINTER} "

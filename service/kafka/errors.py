@@ -64,8 +64,10 @@ CROWDED: Final = NOT_A_MEMBER._replace(
 )
 OUTDATED: Final = NOT_A_MEMBER._replace(cause="the settings changed in the meantime")
 DOUBTED: Final = NOT_A_MEMBER._replace(
-    cause="a topic may have been deleted and created again: its id is checked first"
+    cause="the leader or the id of a topic changed: its id is checked before anything is committed"
 )
+PRECAUTIONS: Final = frozenset({REBALANCED, OUTDATED, DOUBTED})
+"""Reasons for aborts that occur in normal operation: the batch is read again at once."""
 
 _RECORD_ERRORS: Final = frozenset(
     {

@@ -22,7 +22,7 @@ from service.config.tasks import hops_of
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from service.dedup.route import Template
-from service.kafka.errors import KafkaFailure
+from service.kafka.errors import PRECAUTIONS, KafkaFailure
 from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
@@ -246,7 +246,8 @@ class Reporter:
         self._totals.transactions_aborted += 1
         self._fail_trace(fault.cause)
         self.metrics.not_committed("aborted")
-        _log.warning("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
+        log = _log.info if fault in PRECAUTIONS else _log.warning
+        log("transaction_aborted", cause=fault.cause, of_record=fault.of_record)
 
     def damaged(self, sentence: str) -> None:
         """Log that a store is wiped and restored."""

@@ -118,9 +118,8 @@ MUTANTS: Final = (
     Mutant(
         "what was kept is not forgotten at a rewind",
         "service/processor/poll.py",
-        '        """Drop the kept messages: reading starts again from the committed offsets."""\n'
-        "        self._kept = []\n",
-        '        """Drop the kept messages: reading starts again from the committed offsets."""\n',
+        '        fatal error and then nothing any more.\n        """\n        self._kept = []\n',
+        '        fatal error and then nothing any more.\n        """\n',
     ),
     Mutant(
         "a short changelog is believed at once",
