@@ -154,8 +154,16 @@ def _partitions(now: StatusReport) -> Sequence[Part]:
     found = now.partitions["partitions"]
     lag = sum(each["lag_records"] or 0 for each in found)
     more = "" if now.partitions["complete"] else ", and more that are not reported"
-    head = f"{plural(len(found), 'partition')}{more}; {plural(lag, 'record')} behind"
-    return [Title(head), partitions_table(found)]
+    shown = [each for each in found if not _is_idle(each)] or found
+    idle = len(found) - len(shown)
+    without = f", {idle:,} without records" if idle else ""
+    head = f"{plural(len(found), 'partition')}{without}{more}; {plural(lag, 'record')} behind"
+    return [Title(head), partitions_table(shown)]
+
+
+def _is_idle(partition: Mapping[str, Any]) -> bool:
+    """Whether a partition runs and never had a record; `partition ls` lists it all the same."""
+    return bool(partition["phase"] == "running" and partition["end_offset"] == 0)
 
 
 def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
