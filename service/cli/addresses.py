@@ -26,7 +26,7 @@ from service.cli.command import Address, CommandContext, Limit, Risk, confirm, n
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import ApiError
 from service.cli.settings_change import apply_change, current
-from service.errors import ExitCode
+from service.errors import ExitCode, ExitError
 from service.formatting import plural
 
 app = noun("Addresses: what each remembers, how far back, and its settings.")
@@ -134,9 +134,9 @@ def plan(
     try:
         found = call.api.post("/v1/addresses:plan", need, name=address)
     except ApiError as refused:
-        if rate is None and refused.kind == "not-possible":
-            call.screen.note("Without ids to estimate the rate from, pass --rate N.")
-        raise
+        # Only the name of the field differs between the API and this command.
+        sentence = refused.sentence.replace("send messages_per_second", "pass --rate N")
+        raise ExitError(refused.exit_code, sentence) from refused
     call.screen.show(found, lambda: _plan(found))
     if not found["is_enough"]:
         if not call.screen.as_json:
@@ -255,7 +255,7 @@ def _settings(settings: Mapping[str, Mapping[str, Any]]) -> Table:
         [word(name), word(text_of(each["value"])), word(each["pattern"], "dim")]
         for name, each in settings.items()
     ]
-    return Table(("setting", "value", "from"), rows, "")
+    return Table(("setting", "value", "set by pattern"), rows, "")
 
 
 settings = noun("Address settings: which pattern sets which key.")
