@@ -340,7 +340,10 @@ class Sighting(Document):
     topic: str = Field(description="The topic.")
     partition: int = Field(description="The number of the partition.")
     offset: int | None = Field(description="The offset; null if the id was imported without one.")
-    time: datetime = Field(description="When it was accepted.")
+    time: datetime = Field(
+        description="Time of the deciding partition when it accepted the message: the newest "
+        "timestamp that it had read, at most the present. Not the timestamp of the message."
+    )
     slots_to_eviction: int = Field(
         description="Number of further ids after which this one is evicted."
     )

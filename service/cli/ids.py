@@ -68,7 +68,7 @@ def ls(call: CommandContext, address: Address, *, limit: Limit = 50) -> None:
         ]
         for each in found["ids"]
     ]
-    titles = ("id", "record", "message time", "evicted after")
+    titles = ("id", "record", "partition time", "evicted after")
     empty = f"{address} remembers no ids."
     call.screen.show(found, lambda: [Table(titles, rows, empty)])
 
@@ -87,7 +87,7 @@ def look_up(call: CommandContext, address: Address, ids: IdsText) -> None:
         known = whole["known"] + part["known"]
         whole = {**part, "ids": [*whole["ids"], *part["ids"]], "known": known}
     rows = [[word(each["id"]), yes(each["known"]), *_first(call, each)] for each in whole["ids"]]
-    titles = ("id", "known", "record", "message time", "evicted after")
+    titles = ("id", "known", "record", "partition time", "evicted after")
     call.screen.show(whole, lambda: [Table(titles, rows, "No id was given.")])
     if whole["known"] < len(whole["ids"]):
         raise typer.Exit(AdminExit.NOT_FOUND)
@@ -192,12 +192,12 @@ def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
     if len(sightings) == 1:
         first = [
             ("accepted record", position(sightings[0])),
-            ("message time", call.screen.since(sightings[0]["time"])),
+            ("partition time", call.screen.since(sightings[0]["time"])),
             ("evicted after", _left(sightings[0])),
         ]
         return [Title(head), Facts([*_id_facts(found).rows, *first])]
     rows = [[position(each), call.screen.since(each["time"]), _left(each)] for each in sightings]
-    titles = ("accepted record", "message time", "evicted after")
+    titles = ("accepted record", "partition time", "evicted after")
     return [Title(head), _id_facts(found), Table(titles, rows, "Its record is not known.")]
 
 
