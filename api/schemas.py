@@ -75,9 +75,19 @@ class Status(Document):
         description="Number of owned partitions that are being restored."
     )
     records_consumed: int = Field(description="Records read from inputs.")
-    records_accepted: int = Field(description="Records written to outputs.")
-    duplicates: int = Field(description="Records recognised as duplicates.")
-    dead_letters: int = Field(description="Records written to dead-letter topics.")
+    records_accepted: int = Field(
+        description="Of the records consumed, those accepted. These, the duplicates, those refused "
+        "and those that wait for their group add up to the records consumed."
+    )
+    duplicates: int = Field(description="Of the records consumed, those that are duplicates.")
+    refused: int = Field(
+        description="Of the records consumed, those that were dead-lettered for another reason."
+    )
+    dead_letters: int = Field(
+        description="Records written to dead-letter topics, also those by redrives."
+    )
+    redriven: int = Field(description="Dead letters that redrives decided again.")
+    redriven_accepted: int = Field(description="Of the redriven dead letters, those accepted.")
     transactions_committed: int = Field(description="Transactions that were committed.")
     transactions_aborted: int = Field(description="Transactions that were aborted.")
     last_commit_at: datetime | None = Field(
@@ -106,7 +116,10 @@ class Status(Document):
             records_consumed=now.records_consumed,
             records_accepted=now.records_accepted,
             duplicates=now.duplicates,
+            refused=now.refused,
             dead_letters=now.dead_letters,
+            redriven=now.redriven,
+            redriven_accepted=now.redriven_accepted,
             transactions_committed=now.transactions_committed,
             transactions_aborted=now.transactions_aborted,
             last_commit_at=now.last_commit_at,

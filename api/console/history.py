@@ -196,7 +196,7 @@ async def take_sample(view: ServiceView, now_s: float) -> HistorySample:
     return HistorySample(
         now_s,
         now.records_consumed,
-        now.records_accepted,
+        now.records_accepted + now.redriven_accepted,
         now.duplicates,
         now.dead_letters,
         sum(lags) if lags else None,

@@ -48,6 +48,7 @@ class BridgeReporter:
             records_consumed=now.records_consumed + consumed,
             records_accepted=now.records_accepted + consumed - letters,
             dead_letters=now.dead_letters + letters,
+            refused=now.refused + letters,
             last_commit_at=datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC),
         )
 

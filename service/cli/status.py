@@ -51,7 +51,10 @@ _WORKER_TITLES: Final = (
     "restarts",
 )
 
-_COUNTED: Final = ("records_consumed", "records_accepted", "duplicates", "dead_letters")
+_SHARED: Final = ("records_consumed", "records_accepted", "duplicates", "refused")
+"""The last three add up to the first, but for records that wait for their group."""
+
+_COUNTED: Final = (*_SHARED, "dead_letters", "redriven", "redriven_accepted")
 
 
 class StatusReport(NamedTuple):
@@ -141,12 +144,13 @@ def _flow(now: StatusReport, before: StatusReport | None) -> Table:
     titles = ["since the start", "total", *([] if before is None else ["per second"]), "share"]
     rows = []
     for key in _COUNTED:
-        tone: Any = "warn" if key == "dead_letters" and status[key] else ""
+        tone: Any = "warn" if key == "refused" and status[key] else ""
         row = [word(key.removeprefix("records_").replace("_", " ")), count(status[key], tone)]
         if before is not None:
             passed_s = max(0.001, now.at_s - before.at_s)
             row.append(count(round((status[key] - before.status[key]) / passed_s)))
-        rows.append([*row, share(status[key], status["records_consumed"])])
+        whole = status["records_consumed"] if key in _SHARED else None
+        rows.append([*row, share(status[key], whole)])
     return Table(titles, rows, "")
 
 

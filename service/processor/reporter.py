@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ringfence.headers import Headers
+from ringfence.headers import REPEATED, Headers
 from service.clock import Clock
 from service.config.addresses import AddressBook, home_of
 from service.config.load import Config, ServiceSettings
@@ -43,13 +43,25 @@ class RunningTotals:
     transactions_committed: int = 0
     transactions_aborted: int = 0
     last_commit_at: datetime | None = None
+    refused: int = 0
+    redriven: int = 0
+    redriven_accepted: int = 0
 
     def add(self, plan: Plan, now_ms: int) -> None:
-        """Count a committed plan."""
+        """Count a committed plan; a redrive has plans of its own, which consume no records."""
         tally = plan.tally
         self.records_consumed += tally.consumed.total()
-        self.records_accepted += tally.accepted.total()
-        self.duplicates += tally.duplicates.total()
+        if tally.redriven:
+            self.redriven += tally.redriven.total()
+            self.redriven_accepted += tally.accepted.total()
+        else:
+            self.records_accepted += tally.accepted.total()
+            self.duplicates += tally.duplicates.total()
+            self.refused += sum(
+                records
+                for (_, reason), records in tally.dead_letters.items()
+                if reason not in REPEATED
+            )
         self.dead_letters += tally.dead_letters.total()
         self.transactions_committed += 1
         self.last_commit_at = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -403,6 +415,9 @@ class Reporter:
             config_revision=self._config_revision,
             config_fault=self._config_fault,
             hops=self._hops,
+            refused=totals.refused,
+            redriven=totals.redriven,
+            redriven_accepted=totals.redriven_accepted,
         )
         self._board.publish(status)
 

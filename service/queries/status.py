@@ -52,8 +52,10 @@ class ServiceStatus(NamedTuple):
     partitions: tuple[PartitionStatus, ...]
     records_consumed: int
     records_accepted: int
+    """Of the records consumed, as are `duplicates` and `refused`."""
     duplicates: int
     dead_letters: int
+    """All that were written: of duplicates, of refused records, and by redrives."""
     transactions_committed: int
     transactions_aborted: int
     last_commit_at: datetime | None
@@ -67,6 +69,11 @@ class ServiceStatus(NamedTuple):
     """Why the newest settings document is invalid here."""
     hops: tuple[str, ...] = ()
     """The hops that the effective routes need."""
+    refused: int = 0
+    """Records that are dead letters for another reason than being a duplicate."""
+    redriven: int = 0
+    """Dead letters that were decided again."""
+    redriven_accepted: int = 0
 
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":

@@ -18,6 +18,9 @@ class CumulativeCounts(NamedTuple):
     transactions_committed: int
     transactions_aborted: int
     last_commit_at: datetime | None
+    refused: int = 0
+    redriven: int = 0
+    redriven_accepted: int = 0
 
     @classmethod
     def of(cls, status: ServiceStatus) -> "CumulativeCounts":
@@ -35,6 +38,9 @@ class CumulativeCounts(NamedTuple):
             self.transactions_committed + other.transactions_committed,
             self.transactions_aborted + other.transactions_aborted,
             max(times, default=None),
+            self.refused + other.refused,
+            self.redriven + other.redriven,
+            self.redriven_accepted + other.redriven_accepted,
         )
 
 

@@ -108,6 +108,9 @@ RUNNING = ServiceStatus(
     transactions_aborted=0,
     last_commit_at=STARTED_AT,
     complete=True,
+    refused=1,
+    redriven=1,
+    redriven_accepted=1,
 )
 STRANGE = "nosuch"
 """An address of which no record was ever seen."""

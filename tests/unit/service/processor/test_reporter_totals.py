@@ -12,5 +12,7 @@ def test_totals_add_up_what_was_committed() -> None:
     totals.add(world.commit(named(3, b"a")), NOW_MS)
     assert (totals.records_consumed, totals.records_accepted) == (4, 2)
     assert (totals.duplicates, totals.dead_letters) == (2, 2)
+    parts = totals.records_accepted + totals.duplicates + totals.refused
+    assert parts == totals.records_consumed
     assert totals.transactions_committed == 2
     assert totals.last_commit_at == datetime.fromtimestamp(NOW_MS / 1000, UTC)

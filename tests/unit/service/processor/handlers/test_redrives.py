@@ -118,6 +118,19 @@ def test_two_letters_of_one_id_are_both_let_through() -> None:
     assert [(each.identifier, each.sighting.offset) for each in page.ids] == [(b"a", 2)]
 
 
+def test_what_is_decided_again_is_counted_apart_from_what_was_consumed() -> None:
+    living, loop = with_dead_letters("a", "b")
+    answer(ForgetId("orders", b"a"), loop)
+    write(living, job("through"))
+    redriven(loop, command("through", letters(living.cluster)))
+    living.cluster.wait(1)
+    turns(loop, 1)
+    told = living.board.read()
+    first_time = (told.records_accepted, told.duplicates, told.refused)
+    assert (told.records_consumed, first_time) == (4, (2, 2, 0))
+    assert (told.dead_letters, told.redriven, told.redriven_accepted) == (3, 2, 1)
+
+
 def test_an_id_that_was_let_through_is_forgotten_at_once_when_that_is_asked() -> None:
     living, loop = with_dead_letters("a", "b")
     write(living, job("forget"))
