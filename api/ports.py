@@ -14,6 +14,7 @@ from api.auth.authenticate import Authenticator
 from api.principal import principal_of
 from service.config.tokens import PAYLOAD_READ
 from service.dedup.dead_letter import (
+    Absence,
     DeadLetterCounts,
     DeadLetterFilter,
     DeadLetterPage,
@@ -51,12 +52,12 @@ class DeadLetterPort(Protocol):
         """
         ...
 
-    def one(self, position: DeadLetterPosition) -> DeadLetterView | None:
-        """Return the dead letter at a position, or None."""
+    def one(self, position: DeadLetterPosition) -> DeadLetterView | Absence:
+        """Return the dead letter at a position, or why there is none."""
         ...
 
-    def record(self, position: DeadLetterPosition) -> InputRecord | None:
-        """Return the record at a position of an input of the group, or None."""
+    def record(self, position: DeadLetterPosition) -> InputRecord | Absence:
+        """Return the record at a position of an input of the group, or why there is none."""
         ...
 
     def count(self, criteria: DeadLetterFilter, cursor: object | None) -> DeadLetterCounts:

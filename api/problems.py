@@ -64,6 +64,12 @@ class Problem(BaseModel):
     missing_role: str | None = Field(
         default=None, description="The role that is needed; with `role-missing`."
     )
+    absence: str | None = Field(
+        default=None,
+        description="Why no record is there; with `no-dead-letter` and `no-record`: `topic` (none "
+        "of these), `partition`, `deleted`, `end` (not written yet), `gap` or `open` (an open "
+        "transaction).",
+    )
 
 
 class ProblemKind(NamedTuple):
@@ -126,6 +132,7 @@ class ProblemExtras(NamedTuple):
     errors: tuple[FieldError, ...] | None = None
     checks: tuple[Check, ...] | None = None
     missing_role: str | None = None
+    absence: str | None = None
 
 
 NO_EXTRAS: Final = ProblemExtras()
@@ -186,6 +193,7 @@ def problem_response(
         errors=extras.errors,
         checks=extras.checks,
         missing_role=extras.missing_role,
+        absence=extras.absence,
     )
     document = problem.model_dump(mode="json", exclude_none=True)
     # The request may contain unpaired surrogates, which UTF-8 cannot encode.

@@ -28,6 +28,8 @@ from api.problems import (
     NOT_POSSIBLE,
     UNAVAILABLE,
     ProblemError,
+    ProblemExtras,
+    ProblemKind,
 )
 from api.resources.dead_letter_schemas import (
     DeadLetter,
@@ -37,7 +39,7 @@ from api.resources.dead_letter_schemas import (
 )
 from api.schemas import ms_of
 from service.config.tokens import PAYLOAD_READ
-from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, shown_id
+from service.dedup.dead_letter import Absence, DeadLetterFilter, DeadLetterPosition, shown_id
 from service.queries.errors import NotPossible
 
 _HEADER = "header."
@@ -192,12 +194,9 @@ def router(view: ServiceView) -> APIRouter:
     ) -> DeadLetter:
         """Return one dead letter; with the role `payload:read`, also the content of the record."""
         letter = await run_in_threadpool(letters.one, DeadLetterPosition(topic, partition, offset))
-        if letter is None:
-            detail = (
-                f"There is no dead letter at {topic}-{partition}@{offset}: the topic is not a "
-                "dead-letter topic of this group, or the record was deleted; see /v1/dead-letters."
-            )
-            raise ProblemError(NO_DEAD_LETTER, detail)
+        if isinstance(letter, Absence):
+            place = DeadLetterPosition(topic, partition, offset)
+            raise _absent(NO_DEAD_LETTER, "a dead letter", "a dead-letter topic", place, letter)
         return DeadLetter.of(letter, with_payload=may_read_payload(request))
 
     @routes.get(
@@ -214,12 +213,28 @@ def router(view: ServiceView) -> APIRouter:
         found = await run_in_threadpool(
             letters.record, DeadLetterPosition(topic, partition, offset)
         )
-        if found is None:
-            detail = (
-                f"There is no record at {topic}-{partition}@{offset}: the topic is not an input of "
-                "this group, or the record was deleted."
-            )
-            raise ProblemError(NO_RECORD, detail)
+        if isinstance(found, Absence):
+            place = DeadLetterPosition(topic, partition, offset)
+            raise _absent(NO_RECORD, "a record of an input", "an input", place, found)
         return StoredRecord.of(found)
 
     return routes
+
+
+def _absent(
+    kind: ProblemKind, thing: str, topics: str, place: DeadLetterPosition, absence: Absence
+) -> ProblemError:
+    """Return the problem that says why there is no such thing at a position."""
+    partition = f"{place.topic}-{place.partition}"
+    at = f"{partition}@{place.offset}"
+    sentence = {
+        "topic": f"{at} is not {thing}: {place.topic} is not {topics} of this group.",
+        "partition": f"{at} is not {thing}: {place.topic} has no partition {place.partition}.",
+        "deleted": f"{at} was deleted: {partition} begins at offset {absence.start} now.",
+        "end": f"No record is at {at} yet: {partition} ends at offset {absence.end}.",
+        "gap": f"No record is at {at}: Kafka marks the end of a transaction there, the transaction "
+        "was aborted, or compaction removed the record.",
+        "open": f"It is not known yet whether a record is at {at}: a transaction is open there, or "
+        "the broker did not answer in time; ask again.",
+    }[absence.why]
+    return ProblemError(kind, sentence, extras=ProblemExtras(absence=absence.why))

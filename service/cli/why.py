@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import dead_letters, ids
-from service.cli.arguments import RecordPosition, position_of
+from service.cli.arguments import RecordPosition, path_of, position_of
+from service.cli.cells import position
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
-from service.cli.problem import NOT_FOUND, ApiError
+from service.cli.problem import FORBIDDEN, NOT_FOUND, ApiError
 from service.errors import AdminExit, ExitError
 
 app = single()
@@ -50,10 +51,11 @@ def why(
         _require_decided(call, at)
         letter = _letter_of(call, at, among)
     if letter is None:
+        searched = f"None of the {among:,} newest dead letters is of this record."
+        _require_record(call, at, f" {searched}")
         sentence = (
-            f"{at} is decided, and none of the {among:,} newest dead letters is of this record. "
-            "It was accepted, or its address drops duplicates, or its group is not complete. To "
-            "search more dead letters, use --among."
+            f"{at} is decided. {searched} It was accepted, or its address drops duplicates, or its "
+            "group is not complete. To search more dead letters, use --among."
         )
         raise ExitError(AdminExit.NOT_FOUND, sentence)
     known = ids.of_letter(call, letter)
@@ -76,13 +78,39 @@ def _show(
 
 
 def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | None:
-    """Return the dead letter at a position, or None."""
+    """Return the dead letter at a position; None if its topic is no dead-letter topic.
+
+    Raises ExitError for an offset of a dead-letter topic that has no dead letter.
+    """
     try:
         return dead_letters.read(call, at)
     except ApiError as refused:
         if refused.status != NOT_FOUND:
             raise
-        return None
+        if refused.absence in {None, "topic"}:
+            return None
+        raise ExitError(AdminExit.NOT_FOUND, refused.sentence + _next_letter(call, at)) from refused
+
+
+def _next_letter(call: CommandContext, at: RecordPosition) -> str:
+    """Return a sentence that names the next dead letter of the partition, if there is one."""
+    found = call.api.get("/v1/dead-letters", after=str(at), page_size=1)
+    names = [position(each).plain for each in found["dead_letters"]]
+    return f" The next dead letter of the partition is {names[0]}." if names else ""
+
+
+def _require_record(call: CommandContext, at: RecordPosition, searched: str = "") -> None:
+    """Raise ExitError if no record is at a position of an input, as far as the user may know.
+
+    `searched` is added to its sentence.
+    """
+    try:
+        call.api.get(path_of("v1", "records", *map(str, at)))
+    except ApiError as refused:
+        if refused.status == NOT_FOUND:
+            raise ExitError(AdminExit.NOT_FOUND, refused.sentence + searched) from refused
+        if refused.status != FORBIDDEN:
+            raise
 
 
 def _require_decided(call: CommandContext, at: RecordPosition) -> None:
@@ -103,6 +131,7 @@ def _require_decided(call: CommandContext, at: RecordPosition) -> None:
     elif end is not None and at.offset >= end:
         fault = f"{at.topic}-{at.partition} ends at offset {end}, so no record is there yet"
     elif committed is not None and at.offset >= committed:
+        _require_record(call, at)
         fault = f"it is not decided yet: {at.topic}-{at.partition} is at offset {committed}"
     else:
         return

@@ -23,6 +23,7 @@ from service.config.load import Config
 from service.dead_letters.owners import dead_letter_topics
 from service.dead_letters.reader import OffsetScan, to_record, to_view
 from service.dedup.dead_letter import (
+    Absence,
     DeadLetterCounts,
     DeadLetterFilter,
     DeadLetterPage,
@@ -135,19 +136,19 @@ class DeadLetterBrowser:
                 return self._newest(consumer, log, wanted, offsets, limit)
             return self._oldest(consumer, log, wanted, offsets, limit)
 
-    def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
-        """Return the dead letter at a position, or None."""
+    def one(self, place: DeadLetterPosition) -> DeadLetterView | Absence:
+        """Return the dead letter at a position, or why there is none."""
         with self.reading() as (clients, consumer):
             found = self._message(place, self.topics(clients), clients, consumer)
-            return None if found is None else to_view(found)
+            return found if isinstance(found, Absence) else to_view(found)
 
-    def record(self, place: DeadLetterPosition) -> InputRecord | None:
-        """Return the record at a position of an input of the group, or None."""
+    def record(self, place: DeadLetterPosition) -> InputRecord | Absence:
+        """Return the record at a position of an input of the group, or why there is none."""
         config = self._config()
         with self.reading() as (clients, consumer):
             inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
             found = self._message(place, inputs, clients, consumer)
-            return None if found is None else to_record(found)
+            return found if isinstance(found, Absence) else to_record(found)
 
     def count(
         self, wanted: DeadLetterFilter, place: object | None, on_match: OnMatch | None = None
@@ -179,7 +180,7 @@ class DeadLetterBrowser:
         """Count the named dead letters that exist, up to `NAMED_MAX` of them."""
         tally, found = (
             DeadLetterTally(),
-            [view for view in map(self.one, places[:NAMED_MAX]) if view],
+            [v for v in map(self.one, places[:NAMED_MAX]) if not isinstance(v, Absence)],
         )
         for view in found:
             tally.add(view)
@@ -242,17 +243,23 @@ class DeadLetterBrowser:
         topics: Collection[str],
         clients: Clients,
         consumer: Consumer,
-    ) -> Message | None:
-        """Return the message at a position of one of these topics; None if there is none."""
+    ) -> Message | Absence:
+        """Return the message at a position of one of these topics, or why there is none."""
         info = clients.cluster.topics([place.topic] if place.topic in topics else [])
-        if not info or place.partition >= info[place.topic].partitions:
-            return None
+        if not info:
+            return Absence("topic")
+        if place.partition >= info[place.topic].partitions:
+            return Absence("partition")
         source = PartitionId(place.topic, place.partition)
-        start, end = clients.cluster.starts([source])[source], place.offset + 1
-        if not start <= place.offset < clients.cluster.ends([source])[source]:
-            return None
-        scan = self._scan(consumer, {source: place.offset}, {source: end}, 1)
-        return next(iter(scan), None)
+        start = clients.cluster.starts([source])[source]
+        end = clients.cluster.ends([source])[source]
+        if not start <= place.offset < end:
+            return Absence("deleted" if place.offset < start else "end", start, end)
+        scan = self._scan(consumer, {source: place.offset}, {source: place.offset + 1}, 1)
+        found = next(iter(scan), None)
+        if found is not None:
+            return found
+        return Absence("gap" if scan.is_done else "open", start, end)
 
     def _scan(
         self,

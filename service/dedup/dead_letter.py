@@ -219,6 +219,18 @@ class InputRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class Absence(NamedTuple):
+    """Why no record can be read at a position."""
+
+    why: Literal["topic", "partition", "deleted", "end", "gap", "open"]
+    """Its topic is none of those searched, it has no such partition, the offset is below the start
+    or at or above the end, no record is there, or an open transaction hides whether one is."""
+    start: int = 0
+    """The first offset of the partition."""
+    end: int = 0
+    """The offset after its last record."""
+
+
 class DeadLetterPage(NamedTuple):
     """One page of a search for dead letters."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from service.dedup.dead_letter import (
+    Absence,
     DeadLetterCounts,
     DeadLetterFilter,
     DeadLetterPage,
@@ -100,11 +101,13 @@ class FakeLetters:
         rest = start + limit if len(rows) > limit else None
         return DeadLetterPage(tuple(rows[:limit]), len(self._letters), rest)
 
-    def one(self, place: DeadLetterPosition) -> DeadLetterView | None:
-        return next((each for each in self._letters if each.place == place), None)
+    def one(self, place: DeadLetterPosition) -> DeadLetterView | Absence:
+        found = next((each for each in self._letters if each.place == place), None)
+        return found or _absence(place, "orders.dlq", 0)
 
-    def record(self, place: DeadLetterPosition) -> InputRecord | None:
-        return ORIGINAL if self._letters and place == ORIGINAL.place else None
+    def record(self, place: DeadLetterPosition) -> InputRecord | Absence:
+        found = self._letters and place == ORIGINAL.place
+        return ORIGINAL if found else _absence(place, "orders", 3)
 
     def count(self, wanted: DeadLetterFilter, place: object | None) -> DeadLetterCounts:
         if place is not None:
@@ -165,6 +168,17 @@ class FakeRedrives:
         if name in self._jobs:
             self._jobs[name] = self._jobs[name].ended("cancelled", NOW_MS)
         return self.get(name)
+
+
+def _absence(place: DeadLetterPosition, topic: str, partition: int) -> Absence:
+    """Of one partition, the offsets from 4 to 100 are there."""
+    if place.topic != topic:
+        return Absence("topic")
+    if place.partition != partition:
+        return Absence("partition")
+    if 4 <= place.offset < 100:
+        return Absence("gap", 4, 100)
+    return Absence("deleted" if place.offset < 4 else "end", 4, 100)
 
 
 def _number(place: object) -> int:

@@ -9,6 +9,20 @@ from tests.unit.service.cli.scripted import Reply, scripted
 
 OWNED = {"topic": "orders", "partition": 3, "end_offset": 100, "committed_offset": 99}
 ABSENT = Reply(404, {"type": "no-dead-letter", "title": "", "status": 404, "detail": ""})
+PARTITIONS = Reply(200, {"partitions": [OWNED], "complete": True})
+NO_LETTERS = Reply(200, {"dead_letters": [], "scanned": 0, "next_page_token": None})
+RECORD = {
+    "topic": "orders",
+    "partition": 3,
+    "offset": 98,
+    "time": "2023-11-14T22:13:20Z",
+    "size_bytes": 1,
+    "payload": {"key": None, "value": None, "headers": []},
+}
+THERE = Reply(200, RECORD)
+HIDDEN = Reply(403, {"type": "role-missing", "title": "", "status": 403, "detail": "No."})
+ABSENCE = {"type": "no-record", "title": "", "detail": "No record is there.", "absence": "gap"}
+GAP = Reply(404, {**ABSENCE, "status": 404})
 LETTER = {
     "topic": "orders.dlq",
     "partition": 0,
@@ -27,36 +41,86 @@ LETTER = {
 
 
 @pytest.mark.parametrize(
-    ("place", "complete", "sentence"),
+    ("place", "sentence"),
     [
-        ("nosuch-0@1", True, "nosuch is not an input now"),
-        ("orders-9@1", True, "the input orders has no partition 9"),
-        ("orders-3@100", True, "orders-3 ends at offset 100"),
-        ("orders-3@99", True, "it is not decided yet: orders-3 is at offset 99"),
-        ("orders-3@98", True, "It was accepted, or its address drops duplicates"),
-        ("nosuch-0@1", False, "It was accepted, or its address drops duplicates"),
+        ("nosuch-0@1", "nosuch is not an input now"),
+        ("orders-9@1", "the input orders has no partition 9"),
+        ("orders-3@100", "orders-3 ends at offset 100"),
     ],
 )
-def test_a_record_that_cannot_exist_is_not_said_to_be_accepted(
-    shell: Shell, place: str, *, complete: bool, sentence: str
+def test_a_position_outside_the_inputs_is_answered_without_a_search(
+    shell: Shell, place: str, sentence: str
 ) -> None:
-    partitions = Reply(200, {"partitions": [OWNED], "complete": complete})
-    letters = Reply(200, {"dead_letters": [], "scanned": 0, "next_page_token": None})
-    with scripted(ABSENT, partitions, letters) as script:
+    with scripted(ABSENT, PARTITIONS) as script:
         ran = shell("why", place, "--url", script.url)
     assert (ran.code, sentence in ran.err) == (3, True), ran.err
-    assert len(script.asked) == (3 if "accepted" in sentence else 2)
+    assert len(script.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (THERE, "it is not decided yet: orders-3 is at offset 99"),
+        (HIDDEN, "it is not decided yet: orders-3 is at offset 99"),
+        (GAP, "No record is there.\n"),
+    ],
+)
+def test_an_offset_that_is_not_reached_has_a_record_or_none(
+    shell: Shell, reply: Reply, sentence: str
+) -> None:
+    with scripted(ABSENT, PARTITIONS, reply) as script:
+        ran = shell("why", "orders-3@99", "--url", script.url)
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
+    assert script.asked[2].path == "/v1/records/orders/3/99"
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (THERE, "It was accepted, or its address drops duplicates"),
+        (HIDDEN, "It was accepted, or its address drops duplicates"),
+        (GAP, "No record is there. None of the 100,000 newest dead letters is of this record."),
+    ],
+)
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_record_without_a_dead_letter_is_said_to_be_accepted_only_if_it_is_there(
+    shell: Shell, reply: Reply, sentence: str, *, complete: bool
+) -> None:
+    partitions = Reply(200, {"partitions": [OWNED], "complete": complete})
+    with scripted(ABSENT, partitions, NO_LETTERS, reply) as script:
+        ran = shell("why", "orders-3@98", "--url", script.url)
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
+    assert len(script.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("following", "sentence"),
+    [
+        (
+            [{"topic": "orders.dlq", "partition": 0, "offset": 9}],
+            " dead letter of the partition is orders.dlq-0@9",
+        ),
+        ([], "No record is there.\n"),
+    ],
+)
+def test_an_offset_of_a_dead_letter_topic_without_a_dead_letter_leads_to_the_next_one(
+    shell: Shell, following: list[dict[str, object]], sentence: str
+) -> None:
+    letters = Reply(200, {"dead_letters": following, "scanned": 1, "next_page_token": None})
+    with scripted(GAP, letters) as script:
+        ran = shell("why", "orders.dlq-0@8", "--url", script.url)
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
+    assert parse_qs(urlsplit(script.asked[1].path).query)["after"] == ["orders.dlq-0@8"]
 
 
 def test_the_letter_of_a_record_is_asked_for_by_its_position_until_so_many_were_searched(
     shell: Shell,
 ) -> None:
-    partitions = Reply(200, {"partitions": [OWNED], "complete": True})
     letters = Reply(200, {"dead_letters": [], "scanned": 40, "next_page_token": "more"})
-    with scripted(ABSENT, partitions, letters) as script:
+    with scripted(ABSENT, PARTITIONS, letters, letters, letters, HIDDEN) as script:
         ran = shell("why", "orders-3@98", "--among", "100", "--url", script.url)
-    assert (ran.code, "none of the 100 newest dead letters" in ran.err) == (3, True)
-    searches = [parse_qs(urlsplit(each.path).query) for each in script.asked[2:]]
+    assert (ran.code, "None of the 100 newest dead letters" in ran.err) == (3, True)
+    searches = [parse_qs(urlsplit(each.path).query) for each in script.asked[2:5]]
     assert [each.get("page_token") for each in searches] == [None, ["more"], ["more"]]
     assert {(*each["source"], *each["page_size"]) for each in searches} == {("orders-3@98", "1")}
 

@@ -9,7 +9,13 @@ from ringfence.headers import DUPLICATE_ID
 from service.dead_letters import browser as module
 from service.dead_letters.browser import DeadLetterBrowser
 from service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
-from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, DeadLetterView
+from service.dedup.dead_letter import (
+    Absence,
+    DeadLetterFilter,
+    DeadLetterPosition,
+    DeadLetterView,
+    InputRecord,
+)
 from service.kafka.io import UNREADABLE
 from service.kafka.topics import fallback
 from service.queries.errors import Busy, NotPossible, Unavailable
@@ -150,6 +156,11 @@ def test_where_no_topic_exists_yet_there_are_no_letters() -> None:
         assert (page.letters, page.scanned, page.place) == ((), 0, None)
 
 
+def absence(found: DeadLetterView | InputRecord | Absence) -> str:
+    assert isinstance(found, Absence)
+    return found.why
+
+
 def test_an_offset_without_a_record_has_no_letter() -> None:
     living = Living()
     producer = living.clients("other").producer(1_000_000, lambda _error: None)
@@ -161,7 +172,19 @@ def test_an_offset_without_a_record_has_no_letter() -> None:
     living.write(b"v", topic=DLQ)
     box = box_of(living)
     found = [box.one(DeadLetterPosition(DLQ, 0, offset)) for offset in (0, 1, 2)]
-    assert [view and view.value for view in found] == [None, None, b"v"]
+    assert [absence(each) for each in found[:2]] == ["gap", "gap"]
+    assert isinstance(found[2], DeadLetterView)
+    assert found[2].value == b"v"
+
+
+def test_an_offset_behind_an_open_transaction_is_not_said_to_have_no_record() -> None:
+    living = Living()
+    producer = living.clients("other").producer(1_000_000, lambda _error: None)
+    producer.init_transactions(1)
+    producer.begin_transaction()
+    producer.produce(DLQ, b"5", partition=0)
+    producer.flush(1)
+    assert absence(box_of(living).one(DeadLetterPosition(DLQ, 0, 0))) == "open"
 
 
 @pytest.mark.parametrize("newest", [False, True])
@@ -189,15 +212,14 @@ def test_a_letter_is_found_at_its_position_or_reported_missing_at_once() -> None
     box, before_ms = box_of(living), living.cluster.now_ms
     for number in (1, 2):
         found = box.one(DeadLetterPosition(DLQ, 1, number))
-        assert found is not None
+        assert isinstance(found, DeadLetterView)
         assert (found.place.offset, found.value) == (number, b"v")
-    for topic, partition, offset in ((DLQ, 1, 0), (DLQ, 1, 3), (DLQ, 0, 0), (DLQ, 2, 0)):
-        assert box.one(DeadLetterPosition(topic, partition, offset)) is None
-    assert (
-        box.one(DeadLetterPosition("orders", 1, 0))
-        is box.one(DeadLetterPosition("absent", 0, 0))
-        is None
-    )
+    assert box.one(DeadLetterPosition(DLQ, 1, 0)) == Absence("deleted", 1, 3)
+    assert box.one(DeadLetterPosition(DLQ, 1, 3)) == Absence("end", 1, 3)
+    assert box.one(DeadLetterPosition(DLQ, 0, 0)) == Absence("end", 0, 0)
+    assert absence(box.one(DeadLetterPosition(DLQ, 2, 0))) == "partition"
+    assert absence(box.one(DeadLetterPosition("orders", 1, 0))) == "topic"
+    assert absence(box.one(DeadLetterPosition("absent", 0, 0))) == "topic"
     assert living.cluster.now_ms - before_ms < 1_000
 
 
@@ -221,10 +243,10 @@ def test_the_original_is_read_from_inputs_alone() -> None:
     living.send("a", "b")
     box = box_of(living)
     found = box.record(DeadLetterPosition("orders", 0, 1))
-    assert found is not None
+    assert isinstance(found, InputRecord)
     assert (found.place.offset, found.value, dict(found.headers)) == (1, b"b", {DUPLICATE_ID: b"b"})
-    for topic, offset in ((DLQ, 0), ("orders", 2), ("none", 0)):
-        assert box.record(DeadLetterPosition(topic, 0, offset)) is None
+    for topic, offset, why in ((DLQ, 0, "topic"), ("orders", 2, "end"), ("none", 0, "topic")):
+        assert absence(box.record(DeadLetterPosition(topic, 0, offset))) == why
 
 
 def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
