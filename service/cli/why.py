@@ -1,12 +1,15 @@
 """`ringfence why`: why a record was dropped, by its dead letter, its position, or its id."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Annotated, Any, Final
 
 import typer
 
+from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, id_text
 from service.cli import dead_letters, ids
-from service.cli.arguments import RecordPosition, path_of, position_of
+from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, position_of
 from service.cli.cells import position
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
@@ -15,6 +18,9 @@ from service.cli.problem import FORBIDDEN, NOT_FOUND, ApiError
 from service.errors import AdminExit, ExitError
 
 app = single()
+
+_SEARCHES: Final = 10
+"""How many pages of addresses are searched for an id."""
 
 Subject = Annotated[
     str,
@@ -36,8 +42,9 @@ def why(
     """Show why a record was dropped, and which record was accepted instead.
 
     Pass the position of its dead letter, its own position in the input, or its address and id. For
-    its own position, the newest dead letters are searched. Exit 3 when there is no answer. With
-    --json: the dead letter and what the address knows of the id, both documents of the API or null.
+    its own position, the newest dead letters are searched, then the ids that are remembered. Exit 3
+    when there is no answer. With --json: the dead letter and what the address knows of the id, both
+    documents of the API or null.
     """
     if identifier is not None:
         found = ids.lookup(call, subject, identifier)
@@ -51,13 +58,8 @@ def why(
         _require_decided(call, at)
         letter = _letter_of(call, at, among)
     if letter is None:
-        searched = f"None of the {among:,} newest dead letters is of this record."
-        _require_record(call, at, f" {searched}")
-        sentence = (
-            f"{at} is decided. {searched} It was accepted, or its address drops duplicates, or its "
-            "group is not complete. To search more dead letters, use --among."
-        )
-        raise ExitError(AdminExit.NOT_FOUND, sentence)
+        _show_accepted(call, at, among)
+        return
     known = ids.of_letter(call, letter)
     _show(call, letter, known)
     if ids.is_accepted(letter, known):
@@ -99,18 +101,90 @@ def _next_letter(call: CommandContext, at: RecordPosition) -> str:
     return f" The next dead letter of the partition is {names[0]}." if names else ""
 
 
-def _require_record(call: CommandContext, at: RecordPosition, searched: str = "") -> None:
-    """Raise ExitError if no record is at a position of an input, as far as the user may know.
+def _show_accepted(call: CommandContext, at: RecordPosition, among: int) -> None:
+    """Show a decided record without a dead letter: it was accepted if an address remembers it.
 
-    `searched` is added to its sentence.
+    Raises ExitError with the possibilities if none does.
+    """
+    searched = f"None of the {among:,} newest dead letters is of this record."
+    record = _input_record(call, at, f" {searched}")
+    identifier = None if record is None else _id_of(record)
+    accepted = "It was accepted"
+    if record is None:
+        known = "To have its id looked up too, use a token with the role payload:read."
+    elif identifier is None:
+        known = (
+            f"It has no {DUPLICATE_ID}; if its route makes the id of other fields, look it up: "
+            "ringfence why ADDRESS ID."
+        )
+    else:
+        found, others = _remembered(call, at, identifier)
+        if found is not None:
+            _show(call, None, found)
+            original = f"the original of the id {found['id']} at {found['address']}"
+            call.screen.note(f"{at} was accepted: it is {original}.")
+            return
+        accepted = "It was accepted and its id is forgotten"
+        known = f"Its id {identifier} is not remembered as that of this record{others}."
+    sentence = (
+        f"{at} is decided. {searched} {known} {accepted}, or it is a duplicate that its address "
+        "drops or marks, or its group is not complete. To search more dead letters, use --among."
+    )
+    raise ExitError(AdminExit.NOT_FOUND, sentence)
+
+
+def _id_of(record: Mapping[str, Any]) -> str | None:
+    """Return the duplicate id in the headers of a record, as the API writes ids; None without."""
+    for header in record["payload"]["headers"]:
+        value = header["value"]
+        if header["name"] in DUPLICATE_ID_ALIASES and value is not None:
+            is_text = value["text"] is not None
+            return id_text(value["text"].encode() if is_text else b64decode(value["base64"]))
+    return None
+
+
+def _remembered(
+    call: CommandContext, at: RecordPosition, identifier: str
+) -> tuple[Document | None, str]:
+    """Return what is known of an id by the address that remembers it of this record, or None.
+
+    The text is empty, or begins with a comma and names the records of which it is remembered.
+    """
+    others: list[str] = []
+    for address in chain((at.topic,), _holders(call, identifier)):
+        found = call.api.get("/v1/ids", address=address, name=identifier)
+        records = [position(each).plain for each in found["sightings"]]
+        if str(at) in records:
+            return found, ""
+        others += [f"{each} at {address}" for each in records]
+    names = ", ".join(dict.fromkeys(others))
+    return None, f", but as that of {names}" if names else ""
+
+
+def _holders(call: CommandContext, identifier: str) -> Iterator[str]:
+    """Yield the addresses that remember an id, of the first `_SEARCHES` pages of addresses."""
+    token: str | None = None
+    for _ in range(_SEARCHES):
+        found = call.api.get("/v1/ids:search", id=identifier, page_size=PAGE_MAX, page_token=token)
+        yield from (each["address"] for each in found["addresses"])
+        token = found["next_page_token"]
+        if not token:
+            return
+
+
+def _input_record(call: CommandContext, at: RecordPosition, searched: str = "") -> Document | None:
+    """Return the record at a position of an input; None if the user may not read it.
+
+    Raises ExitError if no record is there; `searched` is added to its sentence.
     """
     try:
-        call.api.get(path_of("v1", "records", *map(str, at)))
+        return call.api.get(path_of("v1", "records", *map(str, at)))
     except ApiError as refused:
         if refused.status == NOT_FOUND:
             raise ExitError(AdminExit.NOT_FOUND, refused.sentence + searched) from refused
         if refused.status != FORBIDDEN:
             raise
+        return None
 
 
 def _require_decided(call: CommandContext, at: RecordPosition) -> None:
@@ -131,7 +205,7 @@ def _require_decided(call: CommandContext, at: RecordPosition) -> None:
     elif end is not None and at.offset >= end:
         fault = f"{at.topic}-{at.partition} ends at offset {end}, so no record is there yet"
     elif committed is not None and at.offset >= committed:
-        _require_record(call, at)
+        _input_record(call, at)
         fault = f"it is not decided yet: {at.topic}-{at.partition} is at offset {committed}"
     else:
         return

@@ -1,5 +1,6 @@
 """Why: a place where no record can be is answered without looking through dead letters."""
 
+from collections.abc import Mapping
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -20,6 +21,15 @@ RECORD = {
     "payload": {"key": None, "value": None, "headers": []},
 }
 THERE = Reply(200, RECORD)
+ORDER = {"text": "id-1", "base64": None, "size_bytes": 4, "truncated": False}
+BINARY = {"text": None, "base64": "/wA=", "size_bytes": 2, "truncated": False}
+
+
+def with_id(value: Mapping[str, object], name: str = "_DUPL_ID") -> Reply:
+    headers = [{"name": "_DUPL_ID", "value": None}, {"name": name, "value": value}]
+    return Reply(200, {**RECORD, "payload": {"key": None, "value": None, "headers": headers}})
+
+
 HIDDEN = Reply(403, {"type": "role-missing", "title": "", "status": 403, "detail": "No."})
 ABSENCE = {"type": "no-record", "title": "", "detail": "No record is there.", "absence": "gap"}
 GAP = Reply(404, {**ABSENCE, "status": 404})
@@ -77,8 +87,8 @@ def test_an_offset_that_is_not_reached_has_a_record_or_none(
 @pytest.mark.parametrize(
     ("reply", "sentence"),
     [
-        (THERE, "It was accepted, or its address drops duplicates"),
-        (HIDDEN, "It was accepted, or its address drops duplicates"),
+        (THERE, "It was accepted, or it is a duplicate that its address"),
+        (HIDDEN, "It was accepted, or it is a duplicate that its address"),
         (GAP, "No record is there. None of the 100,000 newest dead letters is of this record."),
     ],
 )
@@ -136,6 +146,53 @@ def known_by(accepted: int) -> dict[str, object]:
     }
     known = {"address": "orders", "id": "id-1", "known": True, "sightings": [sighting]}
     return {**known, "complete": True}
+
+
+def found_at(*addresses: str, more: str | None = None) -> Reply:
+    holding = [{"address": each, "sightings": []} for each in addresses]
+    return Reply(200, {"addresses": holding, "next_page_token": more, "complete": True})
+
+
+@pytest.mark.parametrize("name", ["_DUPL_ID", "_AMQ_DUPL_ID"])
+def test_a_record_that_its_address_remembers_was_accepted(shell: Shell, name: str) -> None:
+    known = Reply(200, known_by(98))
+    with scripted(ABSENT, PARTITIONS, NO_LETTERS, with_id(ORDER, name), known) as script:
+        ran = shell("why", "orders-3@98", "--url", script.url)
+    assert (ran.code, "accepted record\torders-3@98" in ran.out) == (0, True)
+    assert ran.err == "orders-3@98 was accepted: it is the original of the id id-1 at orders.\n"
+
+
+def test_the_address_of_an_accepted_record_is_found_by_its_id(shell: Shell) -> None:
+    nothing = Reply(200, {**known_by(98), "known": False, "sightings": []})
+    pages = (found_at("eu", more="2"), found_at("us"))
+    here = Reply(200, {**known_by(98), "address": "us"})
+    replies = (with_id(BINARY), nothing, pages[0], nothing, pages[1], here)
+    with scripted(ABSENT, PARTITIONS, NO_LETTERS, *replies) as script:
+        ran = shell("why", "orders-3@98", "--url", script.url)
+    assert (ran.code, " at us.\n" in ran.err) == (0, True)
+    searches = [parse_qs(urlsplit(each.path).query) for each in script.asked[4:]]
+    assert {tuple(each.get("id", each.get("name", []))) for each in searches} == {("hex:ff00",)}
+    addresses = [each.get("address") for each in searches]
+    assert addresses == [["orders"], None, ["eu"], None, ["us"]]
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        (known_by(42), "of this record, but as that of orders-3@42 at orders. It was accepted and"),
+        (
+            {**known_by(42), "sightings": []},
+            "Its id id-1 is not remembered as that of this record.",
+        ),
+    ],
+)
+def test_a_record_that_nothing_remembers_has_possibilities(
+    shell: Shell, known: dict[str, object], sentence: str
+) -> None:
+    replies = (with_id(ORDER), Reply(200, known), found_at())
+    with scripted(ABSENT, PARTITIONS, NO_LETTERS, *replies) as script:
+        ran = shell("why", "orders-3@98", "--url", script.url)
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
 
 
 @pytest.mark.parametrize(("accepted", "is_redriven"), [(90, True), (42, False)])
