@@ -157,7 +157,7 @@ def lookup(call: CommandContext, address: str, identifier: str) -> Document:
     return found
 
 
-def of_letter(call: CommandContext, letter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def of_letter(call: CommandContext, letter: Mapping[str, Any]) -> Document | None:
     """Return what the address now knows of the id, which includes when the original was accepted.
 
     None when the dead letter has no address or id, or when the API does not answer.

@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import chain
 from typing import Annotated, Any, Final
 
@@ -43,8 +44,8 @@ def why(
 
     Pass the position of its dead letter, its own position in the input, or its address and id. For
     its own position, the newest dead letters are searched, then the ids that are remembered. Exit 3
-    when there is no answer. With --json: the dead letter and what the address knows of the id, both
-    documents of the API or null.
+    when there is no answer. With --json: the dead letter, what the address knows of the id, and the
+    dead letter of a later redrive, each a document of the API or null.
     """
     if identifier is not None:
         found = ids.lookup(call, subject, identifier)
@@ -54,32 +55,70 @@ def why(
         return
     at = position_of(subject)
     letter = _letter_at(call, at)
-    if letter is None:
-        _require_decided(call, at)
-        letter = _letter_of(call, at, among)
+    if letter is not None:
+        _explain(call, letter, among)
+        return
+    _require_decided(call, at)
+    letter = _letter_of(call, at, among)
     if letter is None:
         _show_accepted(call, at, among)
-        return
+    else:
+        _explain(call, letter, None)
+
+
+def _explain(call: CommandContext, letter: Document, among: int | None) -> None:
+    """Show a dead letter and what became of its record since; None if it is the newest one."""
     known = ids.of_letter(call, letter)
-    _show(call, letter, known)
     if ids.is_accepted(letter, known):
+        _show(call, letter, known)
         call.screen.note("A redrive has accepted it since: it is the accepted record now.")
+        return
+    newer = None
+    if among is not None and letter["source"] is not None and _was_refused_again(call, letter):
+        source = RecordPosition(*(letter["source"][name] for name in RecordPosition._fields))
+        newest = _letter_of(call, source, among, letter["time"])
+        if newest is None:
+            call.screen.note(
+                f"A redrive may have refused it again: none of the {among:,} newest dead letters "
+                f"is of its record. To search more: ringfence why {source} --among {10 * among}"
+            )
+        elif position(newest) != position(letter):
+            newer = newest
+    _show(call, letter, known, newer)
+    here = position(letter).plain
+    if newer is not None:
+        again = position(newer).plain
+        call.screen.note(f"A redrive refused it again, as {again}: ringfence why {again}")
     elif call.screen.terminal and letter["reason"] == "duplicate":
-        here = f"{letter['topic']}-{letter['partition']}@{letter['offset']}"
         call.screen.note(f"To accept it: ringfence redrive start --mode forget {here}")
 
 
+def _was_refused_again(call: CommandContext, letter: Document) -> bool:
+    """Whether a redrive that is still listed has refused dead letters since this one."""
+    try:
+        jobs = call.api.get("/v1/redrives", page_size=PAGE_MAX)["redrives"]
+    except ApiError as refused:
+        call.screen.note(f"Whether it was redriven cannot be looked up now: {refused.sentence}")
+        return False
+    since = datetime.fromisoformat(letter["time"])
+    return any(
+        job["progress"]["refused"]
+        and (job["ended_at"] is None or datetime.fromisoformat(job["ended_at"]) >= since)
+        for job in jobs
+    )
+
+
 def _show(
-    call: CommandContext, letter: Mapping[str, Any] | None, found: Mapping[str, Any] | None
+    call: CommandContext, letter: Document | None, found: Document | None, newer: object = None
 ) -> None:
     def page() -> Page:
         parts = [] if letter is None else letter_page(call, letter)
         return [*parts, *([] if found is None else ids.page(call, found))]
 
-    call.screen.show({"dead_letter": letter, "id": found}, page)
+    call.screen.show({"dead_letter": letter, "id": found, "newer_dead_letter": newer}, page)
 
 
-def _letter_at(call: CommandContext, at: RecordPosition) -> Mapping[str, Any] | None:
+def _letter_at(call: CommandContext, at: RecordPosition) -> Document | None:
     """Return the dead letter at a position; None if its topic is no dead-letter topic.
 
     Raises ExitError for an offset of a dead-letter topic that has no dead letter.
@@ -212,14 +251,18 @@ def _require_decided(call: CommandContext, at: RecordPosition) -> None:
     raise ExitError(AdminExit.NOT_FOUND, f"{at} is not a dead letter, and {fault}.")
 
 
-def _letter_of(call: CommandContext, at: RecordPosition, among: int) -> Mapping[str, Any] | None:
-    """Return the newest dead letter of the record at a position, or None."""
+def _letter_of(
+    call: CommandContext, at: RecordPosition, among: int, since: str | None = None
+) -> Document | None:
+    """Return the newest dead letter of the record at a position, or None.
+
+    With `since`, only of those decided at or after this time.
+    """
     token: str | None = None
     searched = 0
+    query = {"source": str(at), "newest": True, "page_size": 1, "from": since}
     while searched < among:
-        found = call.api.get(
-            "/v1/dead-letters", source=str(at), newest=True, page_size=1, page_token=token
-        )
+        found = call.api.get("/v1/dead-letters", **query, page_token=token)
         for letter in found["dead_letters"]:
             return dead_letters.read(
                 call, RecordPosition(letter["topic"], letter["partition"], letter["offset"])

@@ -91,6 +91,7 @@ def test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through(
             answer = operator.runs("why", subject)
             assert f"duplicate of\t{original}\n" in answer
             assert f"accepted record\t{original}\n" in answer
+        assert f"accepted record\t{original}\n" in operator.runs("why", original)
 
         operator.runs("id", "get", ADDRESS, ID)
         operator.runs("id", "forget", ADDRESS, ID, code=2)
@@ -107,6 +108,17 @@ def test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through(
         written = letters.values(letters.output)
         assert all(written[f"again-{n}".encode()] == 1 for n in refused)
         assert written.total() == COUNT + 1 + len(refused)
+
+        found = operator.reads("dead-letter", "ls", "--limit", "1000")["dead_letters"]
+        other = next(each for each in found if each["address"] != ADDRESS)
+        place = f"{other['topic']}-{other['partition']}@{other['offset']}"
+        operator.runs("redrive", "start", "--mode", "through", place, "--yes", "--watch")
+        newer = operator.reads("why", place)["newer_dead_letter"]
+        assert (newer["redrives"], newer["source"]) == (1, other["source"])
+        marker = f"{newer['topic']}-{newer['partition']}@{newer['offset'] + 1}"
+        operator.runs("why", marker, code=3)
+        total = len(refused) + 1
+        letters.until(lambda: operator.reads("status")["status"]["redriven"] == total)
         letters.service.kill()
         operator.runs("status", code=6)
 

@@ -1,5 +1,6 @@
 """Why: a place where no record can be is answered without looking through dead letters."""
 
+import json
 from collections.abc import Mapping
 from urllib.parse import parse_qs, urlsplit
 
@@ -199,10 +200,73 @@ def test_a_record_that_nothing_remembers_has_possibilities(
 def test_a_record_that_a_redrive_let_through_is_said_to_be_the_accepted_one(
     shell: Shell, accepted: int, *, is_redriven: bool
 ) -> None:
-    with scripted(Reply(200, LETTER), Reply(200, known_by(accepted))) as script:
+    with scripted(Reply(200, LETTER), Reply(200, known_by(accepted)), jobs()) as script:
         ran = shell("why", "orders.dlq-0@7", "--url", script.url)
     assert ran.code == 0
     assert ("A redrive has accepted it since" in ran.err) == is_redriven
+
+
+def jobs(refused: int = 0, ended_at: str | None = None) -> Reply:
+    """The redrives that are listed."""
+    job = {"progress": {"refused": refused}, "ended_at": ended_at}
+    return Reply(200, {"redrives": [job], "next_page_token": None})
+
+
+def page_of(*letters: Mapping[str, object], more: str | None = None) -> Reply:
+    return Reply(200, {"dead_letters": letters, "scanned": 60, "next_page_token": more})
+
+
+AGAIN = {**LETTER, "offset": 12, "time": "2023-11-14T22:14:20Z", "redrives": 1}
+KNOWN = known_by(42)
+
+
+@pytest.mark.parametrize("ended_at", [None, "2023-11-14T22:14:21Z"])
+def test_a_letter_that_a_redrive_refused_again_leads_to_the_newest_of_its_record(
+    shell: Shell, ended_at: str | None
+) -> None:
+    replies = (page_of(more="1"), page_of(AGAIN), Reply(200, AGAIN))
+    started = (Reply(200, LETTER), Reply(200, KNOWN), jobs(1, ended_at))
+    with scripted(*started, *replies) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url, "--json")
+    assert "it again, as orders.dlq-0@12: ringfence why orders.dlq-0@12\n" in ran.err
+    told = json.loads(ran.out)
+    assert (told["dead_letter"]["offset"], told["newer_dead_letter"]["offset"]) == (7, 12)
+    asked = parse_qs(urlsplit(script.asked[3].path).query)
+    assert (asked["source"], asked["from"]) == (["orders-3@90"], [LETTER["time"]])
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        (jobs(0),),
+        (jobs(1, "2023-11-14T22:13:19Z"),),
+        (jobs(1), page_of(LETTER), Reply(200, LETTER)),
+    ],
+)
+def test_a_letter_that_no_redrive_refused_again_is_the_last_word(
+    shell: Shell, later: tuple[Reply, ...]
+) -> None:
+    with scripted(Reply(200, LETTER), Reply(200, KNOWN), *later) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url, "--json")
+    assert (ran.err, json.loads(ran.out)["newer_dead_letter"]) == ("", None)
+    assert len(script.asked) == 2 + len(later)
+
+
+def test_a_search_for_a_later_letter_that_is_too_long_names_the_command_that_goes_on(
+    shell: Shell,
+) -> None:
+    replies = (Reply(200, LETTER), Reply(200, KNOWN), jobs(1), page_of(more="1"))
+    with scripted(*replies) as script:
+        ran = shell("why", "orders.dlq-0@7", "--among", "100", "--url", script.url)
+    assert (ran.code, len(script.asked)) == (0, 5)
+    assert "To search more: ringfence why orders-3@90 --among 1000\n" in ran.err
+
+
+def test_the_newest_letter_of_a_record_is_not_searched_again(shell: Shell) -> None:
+    replies = (page_of(LETTER), Reply(200, LETTER), Reply(200, KNOWN))
+    with scripted(ABSENT, PARTITIONS, *replies) as script:
+        ran = shell("why", "orders-3@90", "--url", script.url)
+    assert (ran.code, ran.err, len(script.asked)) == (0, "", 5)
 
 
 def test_a_redrive_of_a_letter_that_was_accepted_before_is_announced_as_such(shell: Shell) -> None:
