@@ -1,7 +1,7 @@
 """`ringfence why`: why a record was dropped, by its dead letter, its position, or its id."""
 
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Annotated, Any, Final
@@ -19,6 +19,17 @@ from service.cli.problem import FORBIDDEN, NOT_FOUND, ApiError
 from service.errors import AdminExit, ExitError
 
 app = single()
+
+_NEXT_STEPS: Final[Mapping[str, Sequence[str]]] = {
+    "duplicate": ("To accept it: ringfence redrive start --mode forget {here}",),
+    "missing-id": (
+        "The producer has to set what is missing and send this message again.",
+        "Or the route has to pass records without an id: set its missing_id.",
+        "Then, to decide this one again: ringfence redrive start --mode through {here}",
+        "To write it to the output unchecked: ringfence redrive start --mode bypass {here}",
+    ),
+}
+"""What a user can do about a dead letter, by reason; `{here}` stands for its position."""
 
 _SEARCHES: Final = 10
 """How many pages of addresses are searched for an id."""
@@ -89,8 +100,9 @@ def _explain(call: CommandContext, letter: Document, among: int | None) -> None:
     if newer is not None:
         again = position(newer).plain
         call.screen.note(f"A redrive refused it again, as {again}: ringfence why {again}")
-    elif call.screen.terminal and letter["reason"] == "duplicate":
-        call.screen.note(f"To accept it: ringfence redrive start --mode forget {here}")
+    elif call.screen.terminal:
+        for step in _NEXT_STEPS.get(letter["reason"], ()):
+            call.screen.note(step.replace("{here}", here))
 
 
 def _was_refused_again(call: CommandContext, letter: Document) -> bool:

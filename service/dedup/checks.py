@@ -8,7 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, REPEATED, Headers, Reason, bookmark
+from ringfence.headers import (
+    BOOKMARK,
+    DUPLICATE_ID,
+    MARK,
+    NUMBER,
+    PREVIOUS,
+    PUBLISHER,
+    REPEATED,
+    STREAM,
+    Headers,
+    Reason,
+    bookmark,
+)
 from service.config.addresses import AddressBook
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.claim import (
@@ -140,7 +152,9 @@ class Checks:
             return headers
         match self._settings.missing_id:
             case "dead_letter":
-                raise RejectedError(Reason.MISSING_ID, self._why_no_id(record, headers, claim))
+                raise RejectedError(
+                    Reason.MISSING_ID, self._why_no_id(record, headers, context, claim)
+                )
             case "stamp" if claim.identifier is None:
                 # Equal on every attempt. The instance that stamps an id does not remember it.
                 stamp = stamp_prefix(self._rules.cluster_id, self._source)
@@ -148,7 +162,13 @@ class Checks:
             case _:
                 return headers
 
-    def _why_no_id(self, record: Record, headers: Headers, claim: Claim) -> str:
+    def _why_no_id(
+        self, record: Record, headers: Headers, context: AddressContext, claim: Claim
+    ) -> str:
+        strategy = context.settings.strategy
+        if NUMBER in context.strategy.publisher_headers:
+            lacks = ", ".join(_unnumbered(claim, is_ordered=strategy == "ordered"))
+            return f"it has no {lacks}, which {strategy} reads, and the route requires it"
         if self._identifier is None or claim.identifier is not None:
             return f"it has no {DUPLICATE_ID}, and the route requires one"
         return f"{self._identifier.why_missing(record, headers)}, and the route requires an id"
@@ -357,6 +377,14 @@ class Checks:
             return False
         audit.draft.remember(seen, origin)
         return True
+
+
+def _unnumbered(claim: Claim, *, is_ordered: bool) -> list[str]:
+    """Return the headers of a publisher's number that a record lacks; the number 0 is none."""
+    found: dict[str, object] = {PUBLISHER: claim.publisher, NUMBER: claim.number or None}
+    if is_ordered:
+        found |= {STREAM: claim.stream, PREVIOUS: claim.previous}
+    return [name for name, value in found.items() if value is None]
 
 
 def counts(context: AddressContext, claim: Claim) -> bool:

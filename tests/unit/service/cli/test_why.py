@@ -262,6 +262,20 @@ def test_a_search_for_a_later_letter_that_is_too_long_names_the_command_that_goe
     assert "To search more: ringfence why orders-3@90 --among 1000\n" in ran.err
 
 
+def test_a_letter_without_an_id_says_who_has_to_do_what(shell: Shell) -> None:
+    cause = "it has no _DUPL_ID, and the route requires one"
+    letter = {**LETTER, "reason": "missing-id", "cause": cause, "id": None, "original": None}
+    with scripted(Reply(200, letter), jobs()) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url, typed="")
+    assert (ran.code, cause in ran.out) == (0, True)
+    assert ran.err.splitlines() == [
+        "The producer has to set what is missing and send this message again.",
+        "Or the route has to pass records without an id: set its missing_id.",
+        "Then, to decide this one again: ringfence redrive start --mode through orders.dlq-0@7",
+        "To write it to the output unchecked: ringfence redrive start --mode bypass orders.dlq-0@7",
+    ]
+
+
 def test_the_newest_letter_of_a_record_is_not_searched_again(shell: Shell) -> None:
     replies = (page_of(LETTER), Reply(200, LETTER), Reply(200, KNOWN))
     with scripted(ABSENT, PARTITIONS, *replies) as script:

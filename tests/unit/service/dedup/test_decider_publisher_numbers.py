@@ -76,6 +76,26 @@ def test_who_tells_no_number_has_no_id(strategy: str) -> None:
     assert reasons(plan.outputs) == [Reason.MISSING_ID] * 3
 
 
+@pytest.mark.parametrize(
+    ("strategy", "lacks"),
+    [
+        ("audit", ["_SEQ", "_PUBLISHER", "_PUBLISHER, _SEQ"]),
+        ("ordered", ["_SEQ, _SEQ_ID", "_PUBLISHER", "_PUBLISHER, _SEQ, _SEQ_ID, _PREV"]),
+    ],
+)
+def test_the_dead_letter_of_who_tells_no_number_names_the_headers_that_are_missing(
+    strategy: str, lacks: list[str]
+) -> None:
+    letters = counting(strategy).decide(
+        record(0, ("_PUBLISHER", b"P"), ("_SEQ", b"0"), ("_PREV", b"0")),
+        record(1, ("_SEQ", b"1"), ("_SEQ_ID", b"1"), ("_PREV", b"0")),
+        record(2, (DUPLICATE_ID, b"1")),
+    )
+    end = f", which {strategy} reads, and the route requires it"
+    causes = [told(output[-1])[DeadLetter.CAUSE] for output in letters.outputs]
+    assert causes == [f"it has no {each}{end}" for each in lacks]
+
+
 def test_a_sequence_counts_what_tells_no_number_by_partition_and_offset() -> None:
     world = counting("sequence")
     plan = world.decide(record(0), of(7, b"P", 5), of(8, b"P", 0))

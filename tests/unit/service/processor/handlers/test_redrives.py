@@ -81,6 +81,15 @@ def test_through_accepts_what_is_not_remembered_any_more() -> None:
     assert is_known(loop, "a")
 
 
+def test_through_accepts_a_record_without_an_id_as_soon_as_its_route_passes_such_records() -> None:
+    living = Living()
+    loop = living.running()
+    write(living, job("through"))
+    letter = RedrivenRecord(0, "orders", 0, 0, 1, None, b"no id", (), 0)
+    assert redriven(loop, command("through", (letter,))).mark[5:7] == (1, 0)
+    assert living.values("orders.unique") == ["no id"]
+
+
 def test_forget_lets_each_through_once_and_remembers_it_again() -> None:
     living, loop = with_dead_letters("a", "b", "c")
     write(living, job("forget"))
