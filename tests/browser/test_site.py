@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
 
 from tests.browser.seen import BROWSER, one, texts, wait_for
 from tests.support.site import built
@@ -33,6 +34,14 @@ def test_a_page_asks_nobody_and_fits_its_window(driver: Chrome, site: Path, look
     assert too_wide == []
     assert (hosts_asked(driver), complaints(driver)) == ({""}, [])
     assert ground == ("rgb(16, 18, 17)" if look.is_dark else "rgb(250, 250, 248)")
+
+
+def test_every_diagram_fits_a_window_of_1280_pixels(driver: Chrome, site: Path) -> None:
+    dress(driver, Look())
+    driver.get((site / "ARCHITECTURE.html").as_uri())
+    wait_for(driver, lambda: not driver.find_elements(By.CSS_SELECTOR, ".diagram pre"))
+    boxes = "return [...document.querySelectorAll('.diagram')]"
+    assert driver.execute_script(f"{boxes}.every((box) => box.scrollWidth <= box.clientWidth)")
 
 
 def test_search_finds_a_key_in_files_that_were_opened_without_a_server(

@@ -36,9 +36,7 @@ _LOG: Final = logging.getLogger("mkdocs.hooks.site")
 _COMMON_MARK: Final = MarkdownIt("commonmark").enable("table")
 _HISTORY: Final = ("CHANGELOG.md", "docs/adr/")
 """Pages that search lists after the others."""
-_DIAGRAM: Final = re.compile(
-    r'<pre class="mermaid"><code>\s*\w+ ?(?P<direction>\w*).*?</pre>', re.DOTALL
-)
+_DIAGRAM: Final = re.compile(r'<pre class="mermaid"><code>.*?</pre>', re.DOTALL)
 _COMPARED: Final = re.compile(r"h[1-6]|ul|ol|li|table|tr|th|td|pre|blockquote|strong|em|img")
 
 
@@ -93,8 +91,8 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _in_a_box(diagram: re.Match[str]) -> str:
-    """Put a diagram into a box that scrolls; one from left to right is a wide one."""
-    wide = " diagram--wide" if diagram["direction"] == "LR" else ""
+    """Put a diagram into a box; that of a diagram with groups scrolls on a phone."""
+    wide = " diagram--wide" if "subgraph" in diagram[0] else ""
     return f'<div class="diagram{wide}">{diagram[0]}</div>'
 
 
