@@ -5,12 +5,19 @@ its labels are outside the SVG element.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 HEIGHT: Final = 100.0
 NOTHING: Final = 1e-9
 """A smaller value is drawn as 0."""
+
+MARKS_MAX: Final = 5
+_MARK_EVERY_S: Final = (60, 300)
+_QUARTER_S: Final = 900
+"""Times of a longer span are whole quarters of an hour, in every time zone."""
 
 Series = Sequence[float | None]
 
@@ -30,6 +37,14 @@ class ChartColumn(NamedTuple):
 
     x: float
     tooltip: str
+
+
+class TimeMark(NamedTuple):
+    """One label of the time axis."""
+
+    percent: float
+    """Distance from the left edge, in percent of the width."""
+    time: datetime
 
 
 class Chart(NamedTuple):
@@ -91,6 +106,31 @@ def chart(
     )
 
 
+def time_marks(times_s: Sequence[float]) -> tuple[TimeMark, ...]:
+    """Return the labels of the time axis: whole minutes, each where the chart draws its time.
+
+    Args:
+        times_s: the time of each point of the chart, ascending, in seconds since 1970 (UTC)
+
+    """
+    if len(times_s) < 2:
+        return ()
+    first_s, last_s = times_s[0], times_s[-1]
+    span_s = last_s - first_s
+    quarters_s = _QUARTER_S * (1 + int(span_s / (_QUARTER_S * MARKS_MAX)))
+    every_s = next((s for s in _MARK_EVERY_S if span_s < s * MARKS_MAX), quarters_s)
+    begin_s = every_s * math.ceil(first_s / every_s)
+    return tuple(
+        TimeMark(_percent(time_s, times_s), datetime.fromtimestamp(time_s, UTC))
+        for time_s in range(begin_s, math.floor(last_s) + 1, every_s)
+    )
+
+
+def tooltip(time_s: float, text: str) -> str:
+    """Return the tooltip of a point; the page's script finds the time in it."""
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC: {text}"
+
+
 def sparkline(values: Sequence[float], width: int) -> ChartLine | None:
     """Draw the end of a series, right-aligned in `width` units; None if all values are 0."""
     shown = values[-width:]
@@ -110,6 +150,12 @@ def _runs(values: Series) -> list[tuple[int, list[float]]]:
             runs[-1][1].append(value)
         before = value
     return runs
+
+
+def _percent(time_s: float, times_s: Sequence[float]) -> float:
+    right = min(bisect_right(times_s, time_s), len(times_s) - 1)
+    before_s, after_s = times_s[right - 1], times_s[right]
+    return 100 * (right - 1 + (time_s - before_s) / (after_s - before_s)) / (len(times_s) - 1)
 
 
 def _y(value: float, top: float) -> float:

@@ -65,6 +65,13 @@ class HistoryPoint(NamedTuple):
     """Dead letters for any reason other than being a duplicate."""
 
 
+class AddressPoint(NamedTuple):
+    """What an address did between two samples."""
+
+    until_s: float
+    decided_per_minute: float
+
+
 class History:
     """The samples of the last hour. Used by one thread only."""
 
@@ -111,13 +118,17 @@ class History:
             before = sample
         return tuple(_point(start_s + (n + 1) * step_s, group) for n, group in enumerate(inside))
 
-    def of_address(self, address: str) -> tuple[float, ...]:
-        """Return the decided records per minute of an address that has its own metric label."""
-        totals = [by_address.get(address) for _, by_address in self._addresses]
+    def of_address(self, address: str) -> tuple[AddressPoint, ...]:
+        """Return the rates of an address that has its own metric label."""
+        totals = [(time_s, by_address.get(address)) for time_s, by_address in self._addresses]
         return tuple(
-            max(0.0, after - (before or 0.0)) if after is not None else 0.0
-            for before, after in pairwise(totals)
+            AddressPoint(until_s, 60 * _growth(before, after) / max(until_s - since_s, 1e-3))
+            for (since_s, before), (until_s, after) in pairwise(totals)
         )
+
+
+def _growth(before: float | None, after: float | None) -> float:
+    return 0.0 if after is None else max(0.0, after - (before or 0.0))
 
 
 def _point(until_s: float, samples: Sequence[HistorySample]) -> HistoryPoint:

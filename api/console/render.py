@@ -113,10 +113,8 @@ def _time(text: str | None, now: datetime) -> Markup | str:
 
 
 def _minute(time: datetime) -> Markup:
-    """Format hour and minute of a time in UTC."""
-    return Markup(
-        '<time datetime="{:%Y-%m-%dT%H:%M:%SZ}" data-clock="minute">{:%H:%M}</time>'
-    ).format(time, time)
+    """Format hour and minute of a time in UTC, as text of an SVG element."""
+    return Markup('<tspan data-minute="{:%Y-%m-%dT%H:%M:%SZ}">{:%H:%M}</tspan>').format(time, time)
 
 
 def _since(text: str | None, now: datetime) -> Markup | str:

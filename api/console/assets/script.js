@@ -49,7 +49,10 @@
     part.querySelectorAll("time[data-clock]").forEach((each) => {
       const time = new Date(each.dateTime);
       const date = day(time) === day(new Date()) ? "" : `${day(time)} `;
-      inZone(each, () => (each.dataset.clock === "minute" ? minute(time) : date + second(time)));
+      inZone(each, () => date + second(time));
+    });
+    part.querySelectorAll("[data-minute]").forEach((each) => {
+      inZone(each, () => minute(new Date(each.dataset.minute)));
     });
     part.querySelectorAll(".tooltip > title").forEach((each) => {
       const shown = (_, date, time) => second(new Date(`${date}T${time}Z`));

@@ -1,5 +1,6 @@
 """Addresses pages: all addresses, those that evict soonest first, and one address in full."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -7,12 +8,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.console.charts import Chart, chart, time_marks, tooltip
 from api.console.client import ApiReply, ConsoleClient
 from api.console.forms import query_of, read, redirect, segment, to
-from api.console.history import History
+from api.console.history import AddressPoint, History
 from api.console.render import page, shows_problems
+from service import formatting as words
 from service.config.addresses import AddressSettings
-from service.formatting import duration_ms
 
 PAGE_SIZE: Final = 50
 NEWEST: Final = 20
@@ -39,7 +41,7 @@ def add(routes: APIRouter, history: History) -> None:
         found = await ConsoleClient(request).get(
             "/v1/addresses", {**query, "sort": sort, "page_size": PAGE_SIZE}
         )
-        resend_ms = duration_ms(params.get("resend", ""))
+        resend_ms = words.duration_ms(params.get("resend", ""))
         return await page(
             request,
             "addresses.html",
@@ -51,7 +53,7 @@ def add(routes: APIRouter, history: History) -> None:
             resend=params.get("resend", ""),
             resend_ms=resend_ms,
             is_short=lambda row: is_short(row["horizon_ms"], resend_ms),
-            rate=history.of_address,
+            rates=lambda name: [each.decided_per_minute for each in history.of_address(name)],
         )
 
     @routes.get("/console/address")
@@ -60,6 +62,7 @@ def add(routes: APIRouter, history: History) -> None:
         """Show one address."""
         params, api = query_of(request), ConsoleClient(request)
         name = params.get("name", "")
+        points = history.of_address(name)
         found = (await api.get("/v1/addresses", {"name": name})).required()
         return await page(
             request,
@@ -71,7 +74,8 @@ def add(routes: APIRouter, history: History) -> None:
             plan=await _plan(api, name, params),
             requested_window=params.get("retry_window", ""),
             requested_rate=params.get("rate", ""),
-            rate=history.of_address(name),
+            rates=rate_chart(points),
+            marks=time_marks([each.until_s for each in points]),
             forgotten=_count(params.get("done", "")),
         )
 
@@ -96,6 +100,24 @@ def _main_keys(strategy: str) -> tuple[str, ...]:
 def _count(text: str) -> int | None:
     """Return a number of the query, so that a link cannot put other text into a note."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+def rate_chart(points: Sequence[AddressPoint]) -> Chart | None:
+    """Draw the decided records per minute; None without a line to draw."""
+    rates = [each.decided_per_minute for each in points]
+    if len(rates) < 2 or not any(rates):
+        return None
+    most, now = words.number(max(rates)), words.number(rates[-1])
+    return chart(
+        "Records per minute",
+        f"They reached {most} and are now {now}.",
+        [("Decided", "accepted", rates)],
+        [
+            tooltip(each.until_s, f"{words.number(each.decided_per_minute)} per minute")
+            for each in points
+        ],
+        10.0,
+    )
 
 
 def is_short(horizon_ms: int | None, resend_ms: int | None) -> bool:

@@ -2,21 +2,18 @@
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.console.charts import Chart, chart
+from api.console.charts import Chart, chart, time_marks, tooltip
 from api.console.client import ConsoleClient
-from api.console.history import SPANS_S, History, HistoryPoint
+from api.console.history import History, HistoryPoint
 from api.console.render import page, shows_problems
 from service import formatting as words
 
-_STEPS: Final = dict(zip(SPANS_S, (5, 3, 4), strict=True))
-"""Number of parts between the marks of the time axis, by time span."""
 _ACCEPTED: Final = ("Accepted", "accepted")
 _DUPLICATES: Final = ("Duplicates", "duplicates")
 
@@ -55,14 +52,8 @@ def add(routes: APIRouter, history: History) -> None:
             main=main_chart(points),
             charts=small_charts(points),
             span=words.duration(span_s * 1000),
-            marks=marks(now_s, span_s),
+            marks=time_marks([each.until_s for each in points]),
         )
-
-
-def marks(now_s: float, span_s: float) -> list[datetime]:
-    """Return the marks of the time axis, whole minutes apart, each at the nearest minute."""
-    steps, end_s = _STEPS[span_s], 60 * round(now_s / 60)
-    return [_utc(end_s - span_s * part / steps) for part in range(steps, -1, -1)]
 
 
 def main_chart(points: Sequence[HistoryPoint]) -> Chart:
@@ -127,8 +118,7 @@ def small_charts(points: Sequence[HistoryPoint]) -> list[tuple[Chart, Callable[[
 
 
 def _tooltip(point: HistoryPoint, text: str) -> str:
-    is_empty = point.consumed is None
-    return f"{_utc(point.until_s):%Y-%m-%d %H:%M:%S} UTC: {'no samples' if is_empty else text}"
+    return tooltip(point.until_s, "no samples" if point.consumed is None else text)
 
 
 def _summary(
@@ -138,7 +128,3 @@ def _summary(
     if not known:
         return "No samples yet."
     return f"{name} reached {words.rate(max(known))} and is now {words.rate(known[-1])}."
-
-
-def _utc(time_s: float) -> datetime:
-    return datetime.fromtimestamp(time_s, UTC)
