@@ -66,7 +66,8 @@ def play(folder: Path, screen: Screen, *, exit_after: bool) -> int:
         with new_load(books, broker.client_properties, topics, service, screen) as load:
             result = load.run()
         leave(folder, left_by(result.findings, broker, names))
-        screen.close_with(closing_rows(result, broker, names, service, folder))
+        rows = closing_rows(result, broker, names, service, folder, exit_after=exit_after)
+        screen.close_with(rows)
         screen.say(verdict(result.findings))
         if not exit_after:
             serve_on(service, screen)
@@ -107,9 +108,18 @@ def left_by(findings: Findings, broker: Broker, names: Names) -> Left:
 
 
 def closing_rows(
-    result: Result, broker: Broker, names: Names, service: Service, folder: Path
+    result: Result,
+    broker: Broker,
+    names: Names,
+    service: Service,
+    folder: Path,
+    *,
+    exit_after: bool,
 ) -> list[tuple[str, str]]:
-    """Return the closing table: what the independent reader found, and where to look next."""
+    """Return the closing table: what the independent reader found, and where to look next.
+
+    With `exit_after` it names no address that nobody answers at when the demo has ended.
+    """
     found, kill = result.findings, result.kill
     originals = found.sent - found.copies_sent
     logs = [short(service.log), *([short(broker.log_path)] if broker.controllable else [])]
@@ -128,8 +138,8 @@ def closing_rows(
         ("kill -9", f"at {kill.at}, {kill.sent:,} sent and {kill.accepted:,} accepted by then"),
         ("ready again", f"{result.down_s:.1f} s later"),
         ("topics", f"{names.input} → {names.output}, {names.dead_letter}"),
-        ("broker", broker.bootstrap_servers),
-        ("console", f"{service.url}/"),
+        *([] if exit_after and broker.controllable else [("broker", broker.bootstrap_servers)]),
+        *([] if exit_after else [("console", f"{service.url}/")]),
         ("logs", ", ".join(logs)),
         ("left behind", short(folder)),
     ]
