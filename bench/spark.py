@@ -32,7 +32,6 @@ from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.run import STATE, judged
 from pipeline.backfill.seed import remembered
-from pipeline.jars import connector_jars
 from pipeline.session import open_session
 from pipeline.source import read_topics
 from service.config.load import RouteSettings
@@ -192,7 +191,7 @@ def _resident_bytes(pid: int) -> int:
 
 def _arm(name: str, source: str, folder: str) -> int:
     servers, topic, batch_records = source.split()
-    spark = open_session(connector_jars(None))
+    spark = open_session()
     for key, value in STATE.items():
         spark.conf.set(key, value)
     began = time.monotonic()

@@ -14,7 +14,9 @@ from pipeline.jars import connector_jars
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
+    Conf,
     Jars,
+    Master,
     TerminalOutput,
     local_path,
     properties_of,
@@ -83,10 +85,13 @@ def tables(
     ] = False,
     command_config: ClientProperties = None,
     jars: Jars = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Append accepted messages and dead letters to Delta tables, each row exactly once."""
     with spark_command():
         from pipeline.progress import on_terminal  # noqa: PLC0415 - --help works without Spark
+        from pipeline.session import SessionOptions  # noqa: PLC0415
         from pipeline.tables import (  # noqa: PLC0415
             RunOptions,
             TableLayout,
@@ -103,7 +108,8 @@ def tables(
         layout = TableLayout(table_format, columns, address, output_template)
         options = RunOptions(once, batch_records, compact)
         with on_terminal(TerminalOutput(stderr=True)) as display:
-            result = run_tables(source, target, layout, options, jars=jars, display=display)
+            session = SessionOptions(jars, master, tuple(conf or ()))
+            result = run_tables(source, target, layout, options, session=session, display=display)
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")

@@ -34,6 +34,13 @@ Jars = Annotated[
         help="Folder of the jars; by default .run/spark-jars, which Maven fills once.",
     ),
 ]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master; by default local[*]. Not with spark-submit.")
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(help="Setting of Spark, spark.name=value, repeatable. Not with spark-submit."),
+]
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """Beginning of a URL like `s3a://bucket` after it has become a `Path`."""

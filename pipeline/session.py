@@ -1,32 +1,55 @@
 """Spark session: the only module that creates one.
 
-A local session runs in this process's own JVM on two threads, listens on loopback only, has no web
-UI, logs only fatal errors, and downloads nothing: jars are given by path. A session of
-`spark-submit` keeps the master, resources and jars given there, since settings made here would
-override them. In both, times are UTC and written so that readers other than Spark understand them,
-and Delta Lake is available.
+A local session runs in this process's own JVM on all its cores, listens on loopback only, has no
+web UI, logs only fatal errors, and downloads nothing: jars are given by path. `--master` and
+`--conf` override these settings. A session of `spark-submit` keeps everything that was given there,
+jars included: only settings that results depend on are set, and Delta's extension is added to
+those that the cluster has. In both, times are UTC and written so that readers other than Spark
+understand them.
 """
 
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+
+from pipeline.errors import USAGE, PipelineError
+from pipeline.jars import connector_jars
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
-_DELTA: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+_RESULTS_DEPEND_ON: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+_DEFAULTS: Final = {
+    "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A batch writes few files for each day and address, and many small ones are put together.
     "spark.databricks.delta.optimizeWrite.enabled": "true",
     "spark.databricks.delta.autoCompact.enabled": "true",
 }
+_JARS: Final = "spark.jars"
+_EXTENSIONS: Final = "spark.sql.extensions"
+_DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _NO_TABLES: Final = Path(tempfile.gettempdir(), "ringfence-no-tables")
 """Folder for tables without a path. There are none, but Spark creates the folder."""
+
+
+class SessionOptions(NamedTuple):
+    """What the command line says about a session of this process."""
+
+    jars: Path | None = None
+    """The folder of the jars; None for the checkout's own."""
+    master: str | None = None
+    conf: tuple[str, ...] = ()
+    """Settings of Spark, each as `name=value`."""
 
 
 def is_submitted(environ: Mapping[str, str]) -> bool:
@@ -34,42 +57,80 @@ def is_submitted(environ: Mapping[str, str]) -> bool:
     return "PYSPARK_GATEWAY_PORT" in environ
 
 
-def open_session(jars: Sequence[Path]) -> SparkSession:
-    """Open a session with these jars on its class path; the caller stops it."""
+def open_session(options: SessionOptions = SessionOptions()) -> SparkSession:  # noqa: B008 - a value
+    """Open a session, or take that of `spark-submit`; the caller stops it.
+
+    Raises PipelineError for options that cannot be used, and for missing jars.
+    """
     # Python workers use this environment unless the user names another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_submitted(os.environ):
+        settings = submitted_settings(options, _given_to_submit())
+    else:
+        settings = local_settings(options)
     builder = SparkSession.builder.appName("ringfence")
-    for name, value in settings(jars, os.environ).items():
+    for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def settings(jars: Sequence[Path], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a session: those that results depend on, and those of a local one."""
-    always = {
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.streaming.stopTimeout": "60s",
-        "spark.sql.warehouse.dir": _NO_TABLES.as_uri(),
-        **_DELTA,
-    }
-    return always if is_submitted(environ) else {**always, **_local(jars)}
-
-
-def _local(jars: Sequence[Path]) -> dict[str, str]:
+def submitted_settings(options: SessionOptions, given: Mapping[str, str]) -> dict[str, str]:
+    """Return what to set in a session of `spark-submit` that was given these settings."""
+    if options.master is not None or options.conf:
+        sentence = "give --master and --conf to spark-submit, which started this command"
+        raise PipelineError(sentence, exit_code=USAGE)
+    missing = {name: value for name, value in _DEFAULTS.items() if name not in given}
     return {
-        "spark.master": "local[2]",
-        "spark.jars": ",".join(map(str, jars)),
+        **missing,
+        **_RESULTS_DEPEND_ON,
+        _EXTENSIONS: _added(given, _EXTENSIONS, _DELTA_EXTENSION),
+    }
+
+
+def local_settings(options: SessionOptions) -> dict[str, str]:
+    """Return the settings of a session of this process."""
+    given = _pairs(options.conf)
+    cores = str(len(os.sched_getaffinity(0)))
+    settings = {
+        **_DEFAULTS,
+        "spark.master": options.master or "local[*]",
+        "spark.sql.warehouse.dir": _NO_TABLES.as_uri(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": cores,
         # The default of 50 tasks to list a table's files costs more than reading all our files.
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": cores,
         # VACUUM lists the folders of a table in this many tasks; the default is 10,000.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": cores,
+        **given,
+        **_RESULTS_DEPEND_ON,
     }
+    jars = map(str, connector_jars(options.jars))
+    return settings | {
+        _EXTENSIONS: _added(given, _EXTENSIONS, _DELTA_EXTENSION),
+        _JARS: _added(given, _JARS, *jars),
+    }
+
+
+def _added(given: Mapping[str, str], name: str, *entries: str) -> str:
+    """Return a setting that is a list, with these entries added where they are missing."""
+    listed = [each for each in given.get(name, "").split(",") if each]
+    return ",".join(dict.fromkeys([*listed, *entries]))
+
+
+def _pairs(conf: tuple[str, ...]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in conf]
+    wrong = [name for name, separator, _ in pairs if not (separator and name.startswith("spark."))]
+    if wrong:
+        raise PipelineError(f"--conf {wrong[0]}: write it as spark.name=value", exit_code=USAGE)
+    return {name: value for name, _, value in pairs}
+
+
+def _given_to_submit() -> dict[str, str]:
+    """Return the settings of `spark-submit`, whose JVM runs before there is a context."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - connects to it; `SparkConf` alone does not
+    return dict(SparkConf().getAll())

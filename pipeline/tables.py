@@ -28,9 +28,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
-from pipeline.jars import connector_jars
 from pipeline.progress import ProgressDisplay
-from pipeline.session import open_session
+from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_topics
 from pipeline.templates import filled_text, input_topic
 from ringfence.spark.columns import DEAD_LETTERS, MESSAGES
@@ -152,7 +151,7 @@ def run_tables(
     layout: TableLayout,
     options: RunOptions,
     *,
-    jars: Path | None,
+    session: SessionOptions,
     display: ProgressDisplay,
 ) -> TablesResult:
     """Append what the topics have and the tables lack; once, or until Ctrl-C.
@@ -161,7 +160,7 @@ def run_tables(
     """
     if not source.topics:
         raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
-    spark = open_session(connector_jars(jars))
+    spark = open_session(session)
     try:
         return update_tables(spark, source, target.resolve(), layout, options, display)
     finally:

@@ -11,7 +11,9 @@ from pipeline.config import read_config
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
+    Conf,
     Jars,
+    Master,
     TerminalOutput,
     existing_folder,
     local_path,
@@ -67,12 +69,13 @@ def backfill(
     ] = "",
     command_config: ClientProperties = None,
     jars: Jars = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Decide a history on Spark as the service would; continue where the last run ended."""
     with spark_command():
         from pipeline.backfill import run  # noqa: PLC0415 - --help works without Spark
-        from pipeline.jars import connector_jars  # noqa: PLC0415
-        from pipeline.session import open_session  # noqa: PLC0415
+        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
 
         console, settings = TerminalOutput(), read_config(config)
         properties = properties_of(command_config)
@@ -86,7 +89,7 @@ def backfill(
         )
         if table and not is_file_managed(settings):
             console.print("settings: only those of the file, since a table needs no broker")
-        spark = open_session(connector_jars(jars))
+        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
         try:
             counts = run.backfill(
                 spark,
@@ -132,21 +135,22 @@ def seed(
     ] = "seeded from a backfill",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and change nothing.")] = False,
     jars: Jars = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Load what a backfill remembers into a running service."""
     with spark_command():
         # --help works without Spark.
         from pipeline.backfill.run import BackfillTarget  # noqa: PLC0415
         from pipeline.backfill.seed import seed as run  # noqa: PLC0415
-        from pipeline.jars import connector_jars  # noqa: PLC0415
-        from pipeline.session import open_session  # noqa: PLC0415
+        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
         from service.cli.http import client_of  # noqa: PLC0415
         from service.cli.target import TargetOptions, where  # noqa: PLC0415
 
         console = TerminalOutput()
         api = where(TargetOptions(url, token_file, ca_file), os.environ)
         BackfillTarget(target).inputs()  # fails early, before a session starts
-        spark = open_session(connector_jars(jars))
+        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
         try:
             with client_of(api, 60.0, console.print) as client:
                 result = run(

@@ -8,7 +8,15 @@ import typer
 from rich.table import Table
 
 from pipeline.errors import USAGE, PipelineError
-from pipeline.options import ClientProperties, Jars, TerminalOutput, properties_of, spark_command
+from pipeline.options import (
+    ClientProperties,
+    Conf,
+    Jars,
+    Master,
+    TerminalOutput,
+    properties_of,
+    spark_command,
+)
 from pipeline.reconcile.results import ReconcileResult, from_json, to_json
 from service.printable import visible_json
 
@@ -46,16 +54,19 @@ def reconcile(
     ] = 10_000,
     command_config: ClientProperties = None,
     jars: Jars = None,
+    master: Master = None,
+    conf: Conf = None,
 ) -> None:
     """Prove from the topics that every record had one fate; exit 1 when something is wrong."""
     with spark_command():
         from pipeline.reconcile.analyze import AnalyzeOptions  # noqa: PLC0415
         from pipeline.reconcile.run import run_reconcile  # noqa: PLC0415
+        from pipeline.session import SessionOptions  # noqa: PLC0415
 
         properties = properties_of(command_config)
-        findings = run_reconcile(
-            config, properties, AnalyzeOptions(redriven, resized, faults_max), jars=jars
-        )
+        look = AnalyzeOptions(redriven, resized, faults_max)
+        session = SessionOptions(jars, master, tuple(conf or ()))
+        findings = run_reconcile(config, properties, look, session=session)
         _write(findings, html)
     if as_json:
         typer.echo(visible_json(to_json(findings)), nl=False)

@@ -14,14 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.admin import KafkaAdmin
 from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import reading_failed
-from pipeline.jars import connector_jars
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge, kept
 from pipeline.reconcile.extract import carried_of
 from pipeline.reconcile.results import ReconcileResult
 from pipeline.reconcile.scope import UNKNOWN, PastSettings, earlier_of, planned, redriven_of
 from pipeline.reconcile.snapshot import Spans, take_snapshot
-from pipeline.session import open_session
+from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_spans
 from service.config.load import Config
 
@@ -36,12 +35,12 @@ class ClusterTopics(NamedTuple):
 
 
 def run_reconcile(
-    file: Path, properties: Mapping[str, str], look: AnalyzeOptions, *, jars: Path | None
+    file: Path, properties: Mapping[str, str], look: AnalyzeOptions, *, session: SessionOptions
 ) -> ReconcileResult:
     """Reconcile by a service's configuration file, in a session of its own; raise PipelineError."""
     config = read_config(file)
     cluster = ClusterTopics(servers_of(config.kafka), java_properties(config.kafka, properties))
-    spark = open_session(connector_jars(jars))
+    spark = open_session(session)
     try:
         return reconcile(spark, config, cluster, look)
     except (Py4JJavaError, PySparkException) as error:

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from pipeline.command import app
-from pipeline.jars import connector_jars
 from tools import spark_archive
 from tools.broker.cluster import Broker, open_broker
 
@@ -36,7 +35,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def spark() -> "Iterator[SparkSession]":
     from pipeline.session import open_session  # noqa: PLC0415 - needs pyspark
 
-    session = open_session(connector_jars(None))
+    session = open_session()
     yield session
     session.stop()
 

@@ -1,35 +1,119 @@
-"""Settings of a session: what answers depend on always, the rest only if the session is ours."""
+"""Settings of a session: what results depend on always, the rest only if the session is ours."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.session import settings
+from pipeline.errors import PipelineError
+from pipeline.jars import connector_jars
+from pipeline.session import SessionOptions, local_settings, submitted_settings
 
 pytestmark = pytest.mark.spark
 
-ANSWERS_REST_ON = {
+RESULTS_DEPEND_ON = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-OURS = {
-    *("spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"),
-    *("spark.driver.host", "spark.driver.bindAddress", "spark.ui.enabled"),
-    *("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"),
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
-}
+DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+SHOW = """
+import json
+from pipeline.session import open_session
+spark = open_session()
+names = ("spark.master", "spark.sql.extensions", "spark.sql.warehouse.dir", "spark.jars")
+print("SETTINGS", json.dumps({name: spark.conf.get(name) for name in names}))
+spark.range(3).write.format("delta").save(spark.conf.get("spark.sql.warehouse.dir") + "/three")
+print("ROWS", spark.sql("select * from delta.`" + spark.conf.get("spark.sql.warehouse.dir")
+    + "/three`").count())
+"""
 
 
 def test_a_submitted_job_keeps_the_settings_it_was_given() -> None:
-    submitted = settings([Path("/a.jar")], {"PYSPARK_GATEWAY_PORT": "1"})
-    assert submitted.items() >= ANSWERS_REST_ON.items()
-    assert not OURS & submitted.keys()
+    given = {
+        "spark.master": "yarn",
+        "spark.sql.extensions": "org.example.Theirs",
+        "spark.sql.catalog.spark_catalog": "org.example.Catalog",
+        "spark.databricks.delta.autoCompact.enabled": "false",
+    }
+    settings = submitted_settings(SessionOptions(), given)
+    assert settings.items() >= RESULTS_DEPEND_ON.items()
+    assert settings["spark.sql.extensions"] == f"org.example.Theirs,{DELTA}"
+    assert settings.keys() & given.keys() == {"spark.sql.extensions"}
+    others = settings.keys() - RESULTS_DEPEND_ON.keys()
+    assert others == {
+        "spark.sql.extensions",
+        "spark.sql.streaming.stopTimeout",
+        "spark.databricks.delta.optimizeWrite.enabled",
+    }
 
 
-def test_a_session_of_our_own_is_small_and_on_this_machine() -> None:
-    here = settings([Path("/a.jar"), Path("/b.jar")], {})
-    assert here.items() >= ANSWERS_REST_ON.items()
-    assert here.keys() >= OURS
-    assert here["spark.jars"] == "/a.jar,/b.jar"
-    assert here["spark.sql.shuffle.partitions"] == "2"
+@pytest.mark.parametrize(
+    "options", [SessionOptions(master="local"), SessionOptions(conf=("spark.a=b",))]
+)
+def test_a_submitted_job_takes_master_and_settings_from_spark_submit_alone(
+    options: SessionOptions,
+) -> None:
+    with pytest.raises(PipelineError, match="give --master and --conf to spark-submit"):
+        submitted_settings(options, {})
+
+
+def test_spark_submit_needs_neither_maven_nor_a_folder_of_jars(tmp_path: Path) -> None:
+    script = tmp_path / "show.py"
+    script.write_text(SHOW, "utf-8")
+    warehouse = f"file:{tmp_path}/warehouse"
+    binaries = Path(sys.executable).parent
+    ran = subprocess.run(
+        [
+            binaries / "spark-submit",
+            *("--master", "local[1]", "--jars", ",".join(map(str, connector_jars(None)))),
+            *("--conf", f"spark.sql.warehouse.dir={warehouse}"),
+            *("--conf", "spark.ui.enabled=false", script),
+        ],
+        env={
+            **os.environ,
+            "PATH": f"{binaries}:{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "RINGFENCE_SPARK_JARS": str(tmp_path / "none"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    told = dict(line.split(" ", 1) for line in ran.stdout.splitlines() if line[:1] in "SR")
+    settings = json.loads(told["SETTINGS"])
+    assert settings["spark.master"] == "local[1]"
+    assert settings["spark.sql.extensions"] == DELTA
+    assert settings["spark.sql.warehouse.dir"] == warehouse
+    assert told["ROWS"] == "3"
+
+
+def test_a_session_of_our_own_uses_the_whole_machine_and_only_this_machine() -> None:
+    here = local_settings(SessionOptions())
+    cores = str(len(os.sched_getaffinity(0)))
+    assert here.items() >= RESULTS_DEPEND_ON.items()
+    assert here["spark.master"] == "local[*]"
+    assert here["spark.driver.bindAddress"] == here["spark.driver.host"] == "127.0.0.1"
+    assert here["spark.sql.shuffle.partitions"] == cores
+    assert here["spark.jars"] == ",".join(map(str, connector_jars(None)))
+
+
+def test_master_and_settings_of_the_command_override_those_of_our_own_session() -> None:
+    conf = ("spark.driver.memory=4g", "spark.sql.extensions=org.example.Theirs")
+    more = ("spark.jars=/a.jar", "spark.sql.session.timeZone=Asia/Tokyo")
+    here = local_settings(SessionOptions(master="local[4]", conf=conf + more))
+    assert here["spark.master"] == "local[4]"
+    assert here["spark.driver.memory"] == "4g"
+    assert here["spark.sql.extensions"] == f"org.example.Theirs,{DELTA}"
+    assert here["spark.jars"].startswith("/a.jar,/")
+    assert here["spark.sql.session.timeZone"] == "UTC"
+
+
+@pytest.mark.parametrize("pair", ["spark.a", "a=b", "=b"])
+def test_a_setting_has_the_name_of_a_setting_of_spark_and_a_value(pair: str) -> None:
+    with pytest.raises(PipelineError, match=r"write it as spark\.name=value"):
+        local_settings(SessionOptions(conf=(pair,)))
