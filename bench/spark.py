@@ -42,7 +42,6 @@ BATCHES: Final = 8
 HELD: Final = 2_000_000
 """How many ids the ring holds: all, as in the other arms."""
 _SAMPLE_S: Final = 0.1
-_PATIENT: Final = {"default.api.timeout.ms": "60000", "request.timeout.ms": "30000"}
 
 
 class Arm(NamedTuple):
@@ -196,7 +195,7 @@ def _arm(name: str, source: str, folder: str) -> int:
         spark.conf.set(key, value)
     began = time.monotonic()
     options = {"maxOffsetsPerTrigger": batch_records}
-    records = read_topics(spark, servers, [topic], _PATIENT, options=options)
+    records = read_topics(spark, servers, [topic], {}, once=False, options=options)
     arm, out = ARMS[name], Path(folder)
     query = (
         arm.transform(records, topic)

@@ -25,13 +25,25 @@ def read_topics(
     topics: Sequence[str],
     properties: Mapping[str, str],
     *,
-    stream: bool = True,
+    once: bool,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return these topics, from their beginning or from the checkpoint; raise PipelineError."""
+    """Return the stream of these topics, from their beginning or from the checkpoint.
+
+    A stream that is read `once` gives up soon if the broker does not answer; any other waits as
+    long as Kafka's clients do. Raises PipelineError.
+    """
     settings = {**_OURS, **(options or {})}
     try:
-        return reader.read_topics(spark, servers, topics, stream, properties, settings)
+        return reader.read_topics(
+            spark,
+            servers,
+            topics,
+            stream=True,
+            properties=properties,
+            options=settings,
+            patient=not once,
+        )
     except ValueError as error:
         raise PipelineError(str(error), exit_code=USAGE) from error
 

@@ -233,7 +233,9 @@ def _queries(
     reader = {"maxOffsetsPerTrigger": str(options.batch_records_max)}
     try:
         for table, topics in source.topics.items():
-            stream = read_topics(spark, source.servers, topics, source.properties, options=reader)
+            stream = read_topics(
+                spark, source.servers, topics, source.properties, once=options.once, options=reader
+            )
             writer = (
                 TRANSFORMS[table](stream, layout)
                 .writeStream.queryName(table)

@@ -379,7 +379,9 @@ def _stream(
         "maxOffsetsPerTrigger": str(limits.batch_records),
     }
     topics = source.topics
-    return read_topics(spark, source.servers, topics, source.properties, options=ours)
+    return read_topics(
+        spark, source.servers, topics, source.properties, once=limits.once, options=ours
+    )
 
 
 def _start(

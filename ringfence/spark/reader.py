@@ -22,14 +22,20 @@ from ringfence.spark.columns import RECORD, claim, headers_of, outcome, verdict
 ISOLATION: Final = "isolation.level"
 _COMMITTED: Final = "read_committed"
 
-# With these the client gives up within half a minute; its defaults take minutes.
-_CLIENT: Final = {"default.api.timeout.ms": "10000", "request.timeout.ms": "10000"}
 _DEFAULTS: Final = {
     "startingOffsets": "earliest",
     "failOnDataLoss": "true",
-    "fetchOffset.numRetries": "1",
     "groupIdPrefix": "ringfence-spark",
 }
+_BRIEF: Final = {
+    "kafka.default.api.timeout.ms": "10000",
+    "kafka.request.timeout.ms": "10000",
+    "fetchOffset.numRetries": "1",
+}
+"""Options with which a job gives up within half a minute if the broker does not answer.
+
+The defaults of Kafka and the connector take minutes, and survive a rolling restart of brokers.
+"""
 
 
 def read_output(
@@ -77,10 +83,17 @@ def read_topics(
     stream: bool,  # noqa: FBT001 - the public functions take it by keyword
     properties: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
+    *,
+    patient: bool | None = None,
 ) -> DataFrame:
-    """Return the connector's records, with the options of `kafka_options`."""
+    """Return the connector's records, with the options of `kafka_options`.
+
+    A stream is patient unless `patient` says otherwise.
+    """
     name, value = topics_option([topics] if isinstance(topics, str) else topics)
-    settings = {**kafka_options(bootstrap_servers, properties or {}, options or {}), name: value}
+    waits = stream if patient is None else patient
+    given = kafka_options(bootstrap_servers, properties or {}, options or {}, patient=waits)
+    settings = {**given, name: value}
     reader = (spark.readStream if stream else spark.read).format("kafka")
     return reader.options(**settings).load()
 
@@ -105,9 +118,16 @@ def topics_option(topics: Sequence[str]) -> tuple[str, str]:
 
 
 def kafka_options(
-    servers: str, properties: Mapping[str, str], options: Mapping[str, str]
+    servers: str,
+    properties: Mapping[str, str],
+    options: Mapping[str, str],
+    *,
+    patient: bool = False,
 ) -> dict[str, str]:
     """Return the connector's options: client properties, its own options, and the fixed ones.
+
+    With `patient`, Kafka's own time limits hold; without it a broker that does not answer is an
+    error after half a minute.
 
     Raises ValueError when one of them contradicts a fixed option.
     """
@@ -119,9 +139,9 @@ def kafka_options(
                 f"{name.removeprefix('kafka.')} = {given[name]}: leave it out, it is always "
                 f"{required}"
             )
-    client = {f"kafka.{name}": value for name, value in _CLIENT.items()}
+    limits = {} if patient else _BRIEF
     # Spark prefers a starting timestamp to starting offsets when both are given.
-    return {**client, **_DEFAULTS, **given, **fixed, "kafka.bootstrap.servers": servers}
+    return {**limits, **_DEFAULTS, **given, **fixed, "kafka.bootstrap.servers": servers}
 
 
 def records(topics: DataFrame) -> DataFrame:

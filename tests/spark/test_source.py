@@ -29,6 +29,14 @@ def test_only_committed_records_are_read_and_headers_are_asked_for() -> None:
     assert options["maxOffsetsPerTrigger"] == "9"
 
 
+def test_a_stream_is_as_patient_as_kafka_and_anything_else_gives_up_within_half_a_minute() -> None:
+    brief = {"kafka.default.api.timeout.ms", "kafka.request.timeout.ms", "fetchOffset.numRetries"}
+    assert kafka_options("b:9092", {}, {}).keys() >= brief
+    assert not kafka_options("b:9092", {}, {}, patient=True).keys() & brief
+    own = kafka_options("b:9092", {"request.timeout.ms": "7"}, {})
+    assert own["kafka.request.timeout.ms"] == "7"
+
+
 @pytest.mark.parametrize(
     ("properties", "options", "sentence"),
     [
@@ -50,5 +58,5 @@ def test_what_is_pinned_cannot_be_set_otherwise(
 
 def test_a_command_tells_it_as_a_question_of_usage() -> None:
     with pytest.raises(PipelineError, match="stands alone") as told:
-        read_topics(cast("SparkSession", None), "b:9092", ["^a", "b"], {})
+        read_topics(cast("SparkSession", None), "b:9092", ["^a", "b"], {}, once=True)
     assert told.value.exit_code == USAGE
