@@ -30,10 +30,11 @@ from bench.results import FOLDER, Spread, versions
 from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.run import STATE, judged
+from pipeline.backfill.run import STATE, BackfillTarget, judged
 from pipeline.backfill.seed import remembered
 from pipeline.session import open_session
 from pipeline.source import read_topics
+from pipeline.storage import StorageFolder
 from service.config.load import RouteSettings
 from tools.processes import children_of
 
@@ -225,7 +226,8 @@ def _figures(
     if name == "backfill":
         verdicts = spark.read.format("delta").load(str(out / "verdicts"))
         kept = verdicts.where("verdict = 'accepted'").count()
-        assert remembered(spark, out).count() > 0  # the state whose size is measured exists
+        target = BackfillTarget(StorageFolder.of(spark, out))
+        assert remembered(spark, target).count() > 0  # the state whose size is measured exists
     return RunFigures(
         records=sum(each.numInputRows for each in batches),
         whole_s=whole_s,

@@ -18,7 +18,6 @@ from pipeline.options import (
     Jars,
     Master,
     TerminalOutput,
-    local_path,
     properties_of,
     spark_command,
 )
@@ -57,10 +56,7 @@ def tables(
         str, typer.Option(envvar="KAFKA_BOOTSTRAP_SERVERS", help="The brokers' HOST:PORT,...")
     ] = "",
     target: Annotated[
-        Path,
-        typer.Option(
-            file_okay=False, callback=local_path, help="Folder of the tables and their checkpoints."
-        ),
+        str, typer.Option(help="Folder of the tables and their checkpoints: a path or a URI.")
     ],
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")

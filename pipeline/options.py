@@ -1,13 +1,12 @@
 """Shared parts of the Spark commands: options, error handling, properties files."""
 
-import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -41,27 +40,6 @@ Conf = Annotated[
     list[str] | None,
     typer.Option(help="Setting of Spark, spark.name=value, repeatable. Not with spark-submit."),
 ]
-
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""Beginning of a URL like `s3a://bucket` after it has become a `Path`."""
-
-
-def local_path(given: Path | None) -> Path | None:
-    """Return the path of an option; raise BadParameter for a URL, which would name a folder."""
-    if given is not None and _URL.match(str(given)):
-        raise typer.BadParameter(
-            "it is a URL, and tables are read and written as files: mount the storage where "
-            "the job runs and give the path of the mount, such as /mnt/lake/tables"
-        )
-    return given
-
-
-def existing_folder(given: Path | None) -> Path | None:
-    """Return the path of an option that must be an existing folder; else raise BadParameter."""
-    found = local_path(given)
-    if found is not None and not found.is_dir():
-        raise typer.BadParameter(f"{found} is not a folder: check its name")
-    return found
 
 
 class TerminalOutput(Console):

@@ -31,6 +31,7 @@ from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
 from pipeline.progress import ProgressDisplay
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_topics
+from pipeline.storage import StorageFolder
 from pipeline.templates import filled_text, input_topic
 from ringfence.spark.columns import DEAD_LETTERS, MESSAGES
 from ringfence.spark.reader import dead_letters, messages
@@ -83,14 +84,14 @@ TRANSFORMS: Final[dict[str, Callable[[DataFrame, TableLayout], DataFrame]]] = {
 }
 
 
-def format_of(table: Path) -> Format | None:
+def format_of(table: StorageFolder) -> Format | None:
     """Return the format of an existing table; None before its first commit."""
-    return next((name for name, listed in JOURNALS.items() if any(table.glob(listed))), None)
+    return next((name for name, listed in JOURNALS.items() if table.has(listed)), None)
 
 
-def read_table(spark: SparkSession, target: Path, name: str) -> DataFrame:
+def read_table(spark: SparkSession, target: str | Path, name: str) -> DataFrame:
     """Return the committed rows of a table; none before the first commit."""
-    table = target / name
+    table = StorageFolder.of(spark, target) / name
     match format_of(table):
         case None:
             return spark.createDataFrame([], TABLES[name])
@@ -101,11 +102,12 @@ def read_table(spark: SparkSession, target: Path, name: str) -> DataFrame:
             return spark.read.schema(TABLES[name]).parquet(str(table)).select(*columns)
 
 
-def compact(spark: SparkSession, target: Path, name: str) -> None:
+def compact(spark: SparkSession, table: StorageFolder) -> None:
     """Merge the small files of a Delta table, and delete files unused for a week."""
-    if format_of(target / name) == "delta":
-        spark.sql(f"OPTIMIZE delta.`{target / name}`").collect()
-        spark.sql(f"VACUUM delta.`{target / name}`").collect()
+    if format_of(table) == "delta":
+        quoted = str(table).replace("`", "``")
+        spark.sql(f"OPTIMIZE delta.`{quoted}`").collect()
+        spark.sql(f"VACUUM delta.`{quoted}`").collect()
 
 
 def _day() -> Column:
@@ -147,7 +149,7 @@ class TablesResult(NamedTuple):
 
 def run_tables(
     source: TableSource,
-    target: Path,
+    target: str | Path,
     layout: TableLayout,
     options: RunOptions,
     *,
@@ -162,7 +164,7 @@ def run_tables(
         raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
     spark = open_session(session)
     try:
-        return update_tables(spark, source, target.resolve(), layout, options, display)
+        return update_tables(spark, source, target, layout, options, display)
     finally:
         spark.stop()
 
@@ -170,31 +172,32 @@ def run_tables(
 def update_tables(
     spark: SparkSession,
     source: TableSource,
-    target: Path,
+    target: str | Path,
     layout: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
     options: RunOptions = RunOptions(),  # noqa: B008
     display: ProgressDisplay = lambda table, reports: None,  # noqa: ARG005 - ignores the reports
 ) -> TablesResult:
     """Do the work of `run_tables` in an existing session."""
+    folder = StorageFolder.of(spark, target)
     for table in source.topics:
-        _check_target(target, table, layout)
+        _check_target(folder, table, layout)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
-    with _queries(spark, source, target, layout, options) as queries:
+    with _queries(spark, source, folder, layout, options) as queries:
         _wait(queries, source.servers, once=options.once, display=display)
     if options.compact:
         for table in source.topics:
-            compact(spark, target, table)
+            compact(spark, folder / table)
     after = {table: read_table(spark, target, table).count() for table in source.topics}
     return TablesResult(
         tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
     )
 
 
-def _checkpoint(target: Path, table: str) -> Path:
+def _checkpoint(target: StorageFolder, table: str) -> StorageFolder:
     return target / "checkpoints" / table
 
 
-def _check_target(target: Path, table: str, layout: TableLayout) -> None:
+def _check_target(target: StorageFolder, table: str, layout: TableLayout) -> None:
     """Raise PipelineError for a target that cannot be continued.
 
     With half of it deleted, the sink would skip listed batches, or never repeat lost ones.
@@ -213,9 +216,8 @@ def _check_target(target: Path, table: str, layout: TableLayout) -> None:
             "topics into a new target",
             exit_code=USAGE,
         )
-    listed = any((target / table).glob(JOURNALS[layout.format]))
-    done = any((checkpoint / "commits").glob("[0-9]*"))
-    planned = any((checkpoint / "offsets").glob("[0-9]*"))
+    listed = (target / table).has(JOURNALS[layout.format])
+    done, planned = checkpoint.has("commits/[0-9]*"), checkpoint.has("offsets/[0-9]*")
     if (listed and not planned) or (done and not listed):
         raise PipelineError(
             f"{target / table} and {checkpoint} do not belong together: one of them was deleted; "
@@ -226,7 +228,11 @@ def _check_target(target: Path, table: str, layout: TableLayout) -> None:
 
 @contextmanager
 def _queries(
-    spark: SparkSession, source: TableSource, target: Path, layout: TableLayout, options: RunOptions
+    spark: SparkSession,
+    source: TableSource,
+    target: StorageFolder,
+    layout: TableLayout,
+    options: RunOptions,
 ) -> Iterator[list[StreamingQuery]]:
     """Start a query for each table; stop them all on exit."""
     queries: list[StreamingQuery] = []

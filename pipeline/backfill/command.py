@@ -15,8 +15,6 @@ from pipeline.options import (
     Jars,
     Master,
     TerminalOutput,
-    existing_folder,
-    local_path,
     properties_of,
     spark_command,
 )
@@ -29,20 +27,15 @@ def backfill(
     *,
     config: ConfigFile,
     target: Annotated[
-        Path,
-        typer.Option(
-            file_okay=False,
-            callback=local_path,
-            help="Folder of the verdicts, the checkpoint and the state.",
-        ),
+        str,
+        typer.Option(help="Folder of the verdicts, the checkpoint and the state: a path or a URI."),
     ],
     topic: Annotated[
         list[str] | None,
         typer.Option(help="Topic to read, repeatable; default: all inputs of the routes."),
     ] = None,
     table: Annotated[
-        Path | None,
-        typer.Option(callback=existing_folder, help="Read this table instead of topics."),
+        str | None, typer.Option(help="Read this table, a path or a URI, instead of topics.")
     ] = None,
     table_format: Annotated[
         Literal["delta", "parquet"], typer.Option(help="Format of the table to read.")
@@ -95,7 +88,7 @@ def backfill(
                 spark,
                 settings,
                 source,
-                target.resolve(),
+                target,
                 table_format=output_format,
                 limits=run.BatchLimits(batch_records, tasks, once),
                 say=console.print,
@@ -110,9 +103,7 @@ def backfill(
 
 def seed(
     *,
-    target: Annotated[
-        Path, typer.Option(callback=existing_folder, help="The folder of the backfill.")
-    ],
+    target: Annotated[str, typer.Option(help="The folder of the backfill: a path or a URI.")],
     url: Annotated[
         str | None,
         typer.Option(help="The admin API [RINGFENCE_URL; else http://127.0.0.1:8080]."),
@@ -141,7 +132,6 @@ def seed(
     """Load what a backfill remembers into a running service."""
     with spark_command():
         # --help works without Spark.
-        from pipeline.backfill.run import BackfillTarget  # noqa: PLC0415
         from pipeline.backfill.seed import seed as run  # noqa: PLC0415
         from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
         from service.cli.http import client_of  # noqa: PLC0415
@@ -149,13 +139,12 @@ def seed(
 
         console = TerminalOutput()
         api = where(TargetOptions(url, token_file, ca_file), os.environ)
-        BackfillTarget(target).inputs()  # fails early, before a session starts
         spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
         try:
             with client_of(api, 60.0, console.print) as client:
                 result = run(
                     spark,
-                    target.resolve(),
+                    target,
                     client,
                     instead_of=input_,
                     reason=reason,

@@ -7,13 +7,12 @@ same batch on the state before it; rows of it that are listed in the table are n
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, Final, Literal, NamedTuple
+from uuid import uuid4
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -26,6 +25,7 @@ from pipeline.backfill.processor import BackfillProcessor
 from pipeline.config import as_served
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
 from pipeline.source import read_topics
+from pipeline.storage import StorageFolder
 from pipeline.tables import JOURNALS
 from ringfence.spark.columns import RECORD
 from service.config.load import Config, RouteSettings
@@ -37,30 +37,30 @@ TableFormat = Literal["delta", "parquet"]
 class BackfillTarget(NamedTuple):
     """The folder of a backfill: verdicts, checkpoint with state, and how they were made."""
 
-    folder: Path
+    folder: StorageFolder
 
     @property
-    def verdicts(self) -> Path:
+    def verdicts(self) -> StorageFolder:
         """The table of verdicts."""
         return self.folder / "verdicts"
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> StorageFolder:
         """The checkpoint: read position and state."""
         return self.folder / "checkpoint"
 
     @property
-    def steps(self) -> Path:
+    def steps(self) -> StorageFolder:
         """The records of a table to read, laid out in the order of decision."""
         return self.folder / "steps"
 
     @property
     def is_begun(self) -> bool:
         """Whether a batch has been planned."""
-        return any((self.checkpoint / "offsets").glob("[0-9]*"))
+        return self.checkpoint.has("offsets/[0-9]*")
 
     @property
-    def _manifest(self) -> Path:
+    def _manifest(self) -> StorageFolder:
         return self.folder / "backfill.json"
 
     def settle(
@@ -77,7 +77,7 @@ class BackfillTarget(NamedTuple):
             "inputs": _plain(inputs),
         }
         if self._manifest.exists():
-            self._compare(json.loads(self._manifest.read_text(encoding="utf-8")), settings)
+            self._compare(json.loads(self._manifest.read_text()), settings)
             self._check_halves(format_)
             return
         if self.verdicts.exists() or self.checkpoint.exists():
@@ -86,10 +86,7 @@ class BackfillTarget(NamedTuple):
                 "give another folder, or delete this one",
                 exit_code=CONTRADICTION,
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self._manifest.with_suffix(".new")
-        draft.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-        draft.rename(self._manifest)
+        self._manifest.write_text(json.dumps(settings, indent=1))
 
     def format(self) -> TableFormat:
         """Return the format of the verdicts table; raise PipelineError for another folder."""
@@ -110,7 +107,7 @@ class BackfillTarget(NamedTuple):
                 "into it first",
                 exit_code=USAGE,
             )
-        note: dict[str, Any] = json.loads(self._manifest.read_text(encoding="utf-8"))
+        note: dict[str, Any] = json.loads(self._manifest.read_text())
         return note
 
     def _compare(self, made: Mapping[str, object], now: Mapping[str, object]) -> None:
@@ -124,8 +121,8 @@ class BackfillTarget(NamedTuple):
 
     def _check_halves(self, format_: TableFormat) -> None:
         """Raise PipelineError if half of the target is missing: it would lose or double a batch."""
-        listed = any(self.verdicts.glob(JOURNALS[format_]))
-        done = any((self.checkpoint / "commits").glob("[0-9]*"))
+        listed = self.verdicts.has(JOURNALS[format_])
+        done = self.checkpoint.has("commits/[0-9]*")
         if (listed and not self.is_begun) or (done and not listed):
             raise PipelineError(
                 f"{self.verdicts} and {self.checkpoint} do not belong together: one of them was "
@@ -134,11 +131,11 @@ class BackfillTarget(NamedTuple):
             )
 
 
-def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
+def read_verdicts(spark: SparkSession, folder: str | Path) -> DataFrame:
     """Return the verdicts so far; none before the first batch."""
-    target = BackfillTarget(folder)
+    target = BackfillTarget(StorageFolder.of(spark, folder))
     format_ = target.format()
-    if not any(target.verdicts.glob(JOURNALS[format_])):
+    if not target.verdicts.has(JOURNALS[format_]):
         return spark.createDataFrame([], VERDICTS)
     return spark.read.format(format_).load(str(target.verdicts))
 
@@ -165,14 +162,10 @@ def _differences(one: object, other: object, name: str = "") -> set[str]:
     return set() if one == other else {name.removeprefix("inputs.")}
 
 
-_DONE: Final = "_SUCCESS"
-
-_FIRST_S: Final = 1_000_000_000
-"""Modification time of the first file in seconds; each next file is a second later."""
-
-
-def read_table(spark: SparkSession, table: Path, format_: str) -> DataFrame:
-    """Return the records of a table; raise PipelineError if it lacks a column."""
+def read_table(spark: SparkSession, table: StorageFolder, format_: str) -> DataFrame:
+    """Return the records of a table; raise PipelineError without it, or if it lacks a column."""
+    if not table.exists():
+        raise PipelineError(f"there is no table {table}: check its name", exit_code=USAGE)
     rows = spark.read.format(format_).load(str(table))
     missing = [name for name in RECORD.names if name not in rows.columns]
     if missing:
@@ -189,15 +182,20 @@ def topics_of(rows: DataFrame) -> Sequence[str]:
     return sorted(row["topic"] for row in rows.select("topic").distinct().collect())
 
 
-def lay_out(rows: DataFrame, folder: Path, step_records: int, *, is_begun: bool) -> None:
-    """Write the records as files, one for each batch; an incomplete layout is written again.
+_DONE: Final = "_SUCCESS"
+"""Written by Spark's output committers when all files of a folder are whole."""
+_LOG: Final = "_delta_log"
 
-    Raises PipelineError if batches have been read from a layout that is missing now, since a new
-    one would count as new files.
+
+def lay_out(rows: DataFrame, folder: StorageFolder, step_records: int, *, is_begun: bool) -> None:
+    """Write the records as a Delta table with a commit, of one file, for each batch to decide.
+
+    The records are written once, in the order of decision, and then listed file by file. An
+    incomplete layout is completed, or written again. Raises PipelineError if batches have been read
+    from a layout that is missing now, since a new one could have other batches.
     """
     if (folder / _DONE).exists():
-        # A killed run may not have dated all files, and copied files have other dates.
-        _date(folder)
+        _list_steps(folder)
         return
     if is_begun:
         raise PipelineError(
@@ -205,7 +203,7 @@ def lay_out(rows: DataFrame, folder: Path, step_records: int, *, is_begun: bool)
             "another folder and start again",
             exit_code=CONTRADICTION,
         )
-    rmtree(folder, ignore_errors=True)
+    folder.delete()
     count = rows.count()
     by_offset = Window.partitionBy("topic", "partition").orderBy("offset")
     reached = sf.max("timestamp").over(by_offset)
@@ -214,22 +212,49 @@ def lay_out(rows: DataFrame, folder: Path, step_records: int, *, is_begun: bool)
         max(1, math.ceil(count / step_records)), *order
     )
     ordered.sortWithinPartitions(*order).drop("reached").write.parquet(str(folder))
-    _date(folder)
+    _list_steps(folder)
 
 
-def read_steps(spark: SparkSession, folder: Path) -> DataFrame:
-    """Return the stream of these files, one batch per file."""
-    return spark.readStream.schema(RECORD).option("maxFilesPerTrigger", 1).parquet(str(folder))
+def read_steps(spark: SparkSession, folder: StorageFolder) -> DataFrame:
+    """Return the stream of these records, one batch for each step."""
+    stream = spark.readStream.format("delta").option("maxFilesPerTrigger", 1)
+    return stream.option("startingVersion", 0).load(str(folder))
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the files in the order of their ranges, which is that of their names."""
-    return sorted(folder.glob("part-*.parquet"))
+def _list_steps(folder: StorageFolder) -> None:
+    """Write the commits of Delta's log that are missing, as in its PROTOCOL.md.
 
-
-def _date(folder: Path) -> None:
-    for second, file in enumerate(_files(folder), _FIRST_S):
-        os.utime(file, (second, second))
+    The files have the order of their names, which is that of their ranges.
+    """
+    listed = {file.name for file in (folder / _LOG).files("*.json")}
+    for version, file in enumerate(folder.files("part-*.parquet")):
+        name = f"{version:020}.json"
+        if name in listed:
+            continue
+        added = {
+            "path": file.name,
+            "partitionValues": {},
+            "size": file.size_bytes,
+            "modificationTime": file.changed_ms,
+            "dataChange": True,
+        }
+        actions: list[dict[str, object]] = [{"add": added}]
+        if version == 0:
+            schema = RECORD.json()
+            actions = [
+                {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+                {
+                    "metaData": {
+                        "id": str(uuid4()),
+                        "format": {"provider": "parquet", "options": {}},
+                        "schemaString": schema,
+                        "partitionColumns": [],
+                        "configuration": {},
+                    }
+                },
+                *actions,
+            ]
+        (folder / _LOG / name).write_text("".join(f"{json.dumps(each)}\n" for each in actions))
 
 
 _EVERY: Final = "2 seconds"
@@ -251,7 +276,7 @@ class BackfillSource(NamedTuple):
     """Properties of the Java client."""
     topics: Sequence[str]
     """If empty: the inputs in the configuration; for a table, all topics in it."""
-    table: Path | None = None
+    table: str | Path | None = None
     table_format: TableFormat = "delta"
     instead_of: str | None = None
     """The input that replaces all topics."""
@@ -279,7 +304,7 @@ def backfill(
     spark: SparkSession,
     config: Config,
     source: BackfillSource,
-    folder: Path,
+    folder: str | Path,
     *,
     table_format: TableFormat = "delta",
     limits: BatchLimits = BatchLimits(),  # noqa: B008 - a value that cannot change
@@ -290,13 +315,14 @@ def backfill(
     Topics are decided by the effective settings of their service; a table needs no broker and is
     decided by the file alone. Raises PipelineError.
     """
-    target = BackfillTarget(folder)
+    target = BackfillTarget(StorageFolder.of(spark, folder))
     rows = None
     if source.table is None:
         config = as_served(spark, config, source.servers, source.properties)
     else:
-        rows = read_table(spark, source.table, source.table_format)
-        source = source._replace(topics=source.topics or topics_of(rows))
+        table = StorageFolder.of(spark, source.table)
+        rows = read_table(spark, table, source.table_format)
+        source = source._replace(topics=source.topics or topics_of(rows), table=str(table))
     inputs = inputs_of(config, source)
     source = source._replace(topics=inputs.topics)
     target.settle(inputs, _bound_to(source), table_format)
@@ -439,4 +465,4 @@ def _message(error: Exception) -> str:
 
 def _bound_to(source: BackfillSource) -> Mapping[str, object]:
     """Return the part of a source that a folder is bound to."""
-    return {"table": None if source.table is None else str(source.table.resolve())}
+    return {"table": source.table}

@@ -21,6 +21,7 @@ from pipeline.backfill.paged_store import section_of_page, unpacked_entries
 from pipeline.backfill.processor import STATE
 from pipeline.backfill.run import BackfillTarget
 from pipeline.errors import CONTRADICTION, PipelineError
+from pipeline.storage import StorageFolder
 from ringfence.headers import id_text
 from service.config.addresses import AddressSettings, settings_of
 from service.import_ids.source import IdLine
@@ -159,7 +160,7 @@ class SeedResult(NamedTuple):
 
 def seed(
     spark: SparkSession,
-    folder: Path,
+    folder: str | Path,
     client: httpx2.Client,
     *,
     instead_of: str | None = None,
@@ -171,12 +172,13 @@ def seed(
 
     Raises PipelineError for the folder, and ExitError for the API.
     """
-    inputs = _inputs(BackfillTarget(folder), instead_of)
+    target = BackfillTarget(StorageFolder.of(spark, folder))
+    inputs = _inputs(target, instead_of)
     reader = SeedReader(inputs)
     query = {"dry_run": str(dry_run).lower(), "reason": reason}
     lines = query if inputs.instead_of is None else query | {"input": inputs.instead_of}
     uploader, numbers, sent = Uploader(client, lines), dict[str, int](), 0
-    for section in sections_of(_pages(remembered(spark, folder))):
+    for section in sections_of(_pages(remembered(spark, target))):
         for row in reader.rows(section):
             if isinstance(row, SeedNumber):
                 if not dry_run:
@@ -193,11 +195,11 @@ def seed(
     return SeedResult(tuple(sorted(found, key=lambda each: each.address)), reader.left_out)
 
 
-def remembered(spark: SparkSession, folder: Path) -> DataFrame:
+def remembered(spark: SparkSession, target: BackfillTarget) -> DataFrame:
     """Return the pages of all sections, grouped by section, without pending records."""
     state = (
         spark.read.format("statestore")
-        .option("path", str(BackfillTarget(folder).checkpoint))
+        .option("path", str(target.checkpoint))
         .option("stateVarName", STATE)
         .load()
     )

@@ -40,6 +40,8 @@ OTHERS: Final = {
     *("git", "gpg", "cosign", "skopeo", "sha256sum"),
 }
 """Programs that are not ours; the chart's own tests render what `helm` is given."""
+SUBMITTED: Final = re.compile(r"^spark-submit .*pipeline/__main__\.py ", re.MULTILINE)
+"""The beginning of a submitted job; what follows is as for `ringfence pipeline`."""
 CLIENTS: Final = {"java", "go", "js"}
 """Languages of producers that the wire contract shows; they need their own clients to run."""
 KAFKA: Final = '[kafka]\n"bootstrap.servers" = "b:1"\n'
@@ -57,7 +59,7 @@ class Block(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """Its commands, each whole, without comments."""
-        joined = self.text.replace("\\\n", " ")
+        joined = SUBMITTED.sub("ringfence pipeline ", self.text.replace("\\\n", " "))
         return [line for each in joined.splitlines() if (line := re.sub(r"\s+#.*", "", each))]
 
 

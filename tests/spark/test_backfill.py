@@ -1,9 +1,8 @@
 """Backfill of a table on a real Spark: in which order, to which verdicts, and on over restarts."""
 
 import json
-import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -13,7 +12,7 @@ import httpx2
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
-from typer.testing import CliRunner
+from typer.testing import Result
 
 from pipeline.backfill.decider import SparkRecord
 from pipeline.backfill.run import (
@@ -25,11 +24,11 @@ from pipeline.backfill.run import (
     read_verdicts,
 )
 from pipeline.backfill.seed import seed
-from pipeline.command import app
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError
 from ringfence.spark.columns import RECORD
 from service.config.load import Config, load
 from state.model import PartitionId as Partition
+from tests.spark.lake import lake
 from tests.unit.pipeline.backfill.histories import NOW_MS, history
 from tests.unit.pipeline.backfill.the_service import Said, TheService
 
@@ -58,7 +57,10 @@ RETURNS = [Partition("returns", number) for number in range(2)]
 class World(NamedTuple):
     config: Config
     source: BackfillSource
-    target: Path
+    target: str
+    """By URI, on a file system that is not the local one."""
+    folder: Path
+    """Where the file system keeps its files."""
     rows: Sequence[SparkRecord]
     counts: tuple[VerdictCount, ...]
     said: Mapping[tuple[Partition, int], Said]
@@ -100,12 +102,15 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     shuffled = frame(spark, random.sample(rows, len(rows)))
     shuffled.repartition(3).write.parquet(str(folder / "table"))
     config = configured(folder)
-    source = BackfillSource("", {}, (), folder / "table", "parquet")
-    counts = backfill(spark, config, source, folder / "target", limits=PACE)
-    target = folder / "target"
+    place = lake(spark, folder)
+    source = BackfillSource("", {}, (), f"{place}/table", "parquet")
+    target = f"{place}/target"
+    counts = backfill(spark, config, source, target, limits=PACE)
     verdicts = read_verdicts(spark, target).orderBy("position").collect()
     said = found(verdicts)
-    return World(config, source, target, rows, counts, said, deciders(rows, verdicts))
+    return World(
+        config, source, target, folder / "target", rows, counts, said, deciders(rows, verdicts)
+    )
 
 
 def found(verdicts: Sequence[SparkRow]) -> Mapping[tuple[Partition, int], Said]:
@@ -193,22 +198,26 @@ def test_what_is_remembered_is_handed_over_with_the_places_of_what_was_accepted(
     assert ["publisher" in why for why in result.left_out] == [True]
 
 
-def test_another_run_decides_nothing_twice_though_its_steps_have_lost_their_dates(
+def test_another_run_decides_nothing_twice_and_lists_again_the_steps_that_a_kill_left_out(
     spark: SparkSession, world: World
 ) -> None:
-    steps = world.target / "steps"
+    steps = world.folder / "steps"
+    listed = sorted(steps.glob("_delta_log/*.json"))
+    assert len(listed) == len(list(steps.glob("part-*"))) > 2
+    last = listed[-1]
     names = sorted(each.name for each in steps.iterdir())
-    for file in steps.glob("part-*"):
-        os.utime(file)
+    before = last.read_text()
+    last.unlink()
     assert backfill(spark, world.config, world.source, world.target, limits=PACE) == world.counts
     assert sorted(each.name for each in steps.iterdir()) == names
+    assert last.read_text() == before
 
 
 def test_missing_steps_are_not_recreated_under_a_backfill_that_has_begun(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     target = tmp_path / "target"
-    shutil.copytree(world.target, target)
+    shutil.copytree(world.folder, target)
     (target / "steps" / "_SUCCESS").unlink()
     with pytest.raises(PipelineError, match="is gone or not whole") as told:
         backfill(spark, world.config, world.source, target, limits=PACE)
@@ -227,7 +236,7 @@ def test_a_table_without_a_column_is_refused(
 ) -> None:
     lacking = frame(spark, world.rows[:1]).drop("offset", "headers")
     lacking.write.parquet(str(tmp_path / "lacking"))
-    source = world.source._replace(table=tmp_path / "lacking")
+    source = world.source._replace(table=str(tmp_path / "lacking"))
     with pytest.raises(PipelineError, match="has no column offset, headers") as told:
         backfill(spark, world.config, source, tmp_path / "target")
     assert told.value.exit_code == USAGE
@@ -251,12 +260,14 @@ def test_half_a_target_is_refused(spark: SparkSession, world: World, tmp_path: P
             backfill(spark, world.config, world.source, folder)
 
 
-def test_a_wrong_configuration_and_a_folder_without_a_backfill_are_reported(tmp_path: Path) -> None:
+def test_a_wrong_configuration_and_a_folder_without_a_backfill_are_reported(
+    command: Callable[..., Result], tmp_path: Path
+) -> None:
     file = tmp_path / "ringfence.toml"
     file.write_text("[servic]")
     words = ["backfill", "--config", str(file), "--target", str(tmp_path / "target")]
-    wrong = CliRunner().invoke(app, words)
-    no_backfill = CliRunner().invoke(app, ["seed", "--target", str(tmp_path)])
+    wrong = command(*words)
+    no_backfill = command("seed", "--target", str(tmp_path))
     assert wrong.exit_code == no_backfill.exit_code == USAGE
     assert "servic" in wrong.stderr
     assert "is not the folder of a backfill" in no_backfill.stderr

@@ -23,6 +23,7 @@ from pipeline.backfill.run import BackfillSource, BackfillTarget, BatchLimits, b
 from pipeline.config import as_served, config_topic_of, read_config
 from pipeline.errors import BROKER, PipelineError
 from pipeline.java_properties import java_properties
+from pipeline.storage import StorageFolder
 from ringfence.headers import DUPLICATE_ID
 from service.config.kafka_properties import KafkaSettings
 from service.config.load import Config
@@ -97,7 +98,9 @@ def test_a_ring_that_was_resized_over_rest_is_as_long_as_the_service_has_it(
     counts = backfill(spark, config, source, tmp_path / "target", limits=BatchLimits(1_000))
     assert {each.verdict: each.records for each in counts} == {"accepted": IDS, "duplicate": IDS}
     # By which `seed` works.
-    settings = BackfillTarget(tmp_path / "target").inputs().book.settings("x")
+    settings = (
+        BackfillTarget(StorageFolder.of(spark, tmp_path / "target")).inputs().book.settings("x")
+    )
     assert settings.id_cache_size == 2 * IDS
     # Of a service that the file alone manages, nobody is asked.
     alone = replace(config, service=replace(config.service, managed_by="file"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import PipelineError
-from pipeline.jars import connector_jars
+from pipeline.jars import CHECKOUT_JARS, connector_jars
 from pipeline.session import SessionOptions, local_settings, submitted_settings
 
 pytestmark = pytest.mark.spark
 
+PAGE = Path(__file__).parents[2] / "docs" / "backfill.md"
 RESULTS_DEPEND_ON = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -61,7 +63,8 @@ def test_a_submitted_job_takes_master_and_settings_from_spark_submit_alone(
         submitted_settings(options, {})
 
 
-def test_spark_submit_needs_neither_maven_nor_a_folder_of_jars(tmp_path: Path) -> None:
+def test_spark_submit_needs_only_the_packages_of_the_page(tmp_path: Path) -> None:
+    (packages,) = re.findall(r"--packages (\S+)", PAGE.read_text("utf-8"))
     script = tmp_path / "show.py"
     script.write_text(SHOW, "utf-8")
     warehouse = f"file:{tmp_path}/warehouse"
@@ -69,7 +72,8 @@ def test_spark_submit_needs_neither_maven_nor_a_folder_of_jars(tmp_path: Path) -
     ran = subprocess.run(
         [
             binaries / "spark-submit",
-            *("--master", "local[1]", "--jars", ",".join(map(str, connector_jars(None)))),
+            *("--master", "local[1]", "--packages", packages),
+            *("--conf", f"spark.jars.ivy={CHECKOUT_JARS.with_name('ivy')}"),
             *("--conf", f"spark.sql.warehouse.dir={warehouse}"),
             *("--conf", "spark.ui.enabled=false", script),
         ],

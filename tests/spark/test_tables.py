@@ -31,6 +31,7 @@ from pipeline.tables import (
 )
 from tests.broker.conftest import create_topic
 from tests.broker.reading import still_open
+from tests.spark.lake import lake
 from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
 
@@ -103,7 +104,8 @@ class Walk(NamedTuple):
     """Three runs over two topics, and what was there after each of them."""
 
     source: TableSource
-    target: Path
+    target: str
+    """By URI, on a file system that is not the local one."""
     topics: Sequence[str]
     tables: Sequence[TableRows]
     columns: Sequence[Sequence[str]]
@@ -115,9 +117,10 @@ class Walk(NamedTuple):
 
 @pytest.fixture(scope="module")
 def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Walk:
-    target = tmp_path_factory.mktemp("walk")
+    folder = tmp_path_factory.mktemp("walk")
     # What a run leaves that is killed before its first commit.
-    (target / "messages" / "_delta_log").mkdir(parents=True)
+    (folder / "messages" / "_delta_log").mkdir(parents=True)
+    target = lake(spark, folder)
     topics = [make_topic(broker, ".unique") for _ in range(2)]
     one, other = (Publisher(broker, topic) for topic in topics)
     for end in ("committed", "aborted", "committed", "aborted"):
@@ -135,7 +138,7 @@ def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
         )
         tables.extend(result.tables)
         columns.append(read_table(spark, target, "messages").columns)
-        table = spark.read.format("delta").load(str(target / "messages"))
+        table = spark.read.format("delta").load(f"{target}/messages")
         kept.append(len(table.inputFiles()))
 
     newer = TRANSFORMS["messages"]

@@ -4,13 +4,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from pipeline import jars
 from pipeline.command import app, cluster_of
 from pipeline.errors import USAGE, PipelineError
-from pipeline.options import existing_folder, local_path, read_properties
+from pipeline.options import read_properties
 
 
 def test_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
@@ -64,32 +63,3 @@ def test_jars_are_printed_as_spark_submit_takes_them(
     monkeypatch.setattr(jars, "_SUMS", sums)
     shown = CliRunner().invoke(app, ["jars", "--jars", str(tmp_path)])
     assert shown.output == f"{tmp_path}/a.jar,{tmp_path}/b.jar\n"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["tables", "--bootstrap-servers", "b:1", "--target", "s3a://lake/tables"],
-        ["backfill", "--config", "FILE", "--target", "abfss://lake@x.net/history"],
-        ["backfill", "--config", "FILE", "--target", "history", "--table", "hdfs:///orders"],
-        ["seed", "--target", "file:///mnt/history"],
-    ],
-)
-def test_an_address_is_refused_and_no_folder_of_that_name_is_made(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "ringfence.toml"
-    file.write_text("")
-    told = CliRunner().invoke(app, [str(file) if word == "FILE" else word for word in words])
-    assert told.exit_code == USAGE
-    assert "mount the storage" in " ".join(told.output.split())
-    assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_path_is_a_path_whatever_it_is_called(tmp_path: Path) -> None:
-    for name in ("tables", "/mnt/lake/s3a:/tables", "day:1"):
-        assert local_path(Path(name)) == Path(name)
-    assert existing_folder(tmp_path) == tmp_path
-    with pytest.raises(typer.BadParameter, match="is not a folder"):
-        existing_folder(tmp_path / "none")
