@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from pipeline.backfill.decider import SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.slots import SLOT, Slots
 from ringfence.headers import GROUP
 from ringfence.spark.columns import PLACE, first, headers_of, place
 from service.dedup.field import Field, HeaderField
@@ -30,7 +31,7 @@ from service.dedup.route import InputRoute
 from state.model import PartitionId
 
 DECIDER: Final = ("decider_topic", "decider_partition")
-"""The columns of the deciding partition; each has its own state."""
+"""The columns of the deciding partition; each has a slot, and its own state."""
 
 HEADER_COLUMN: Final = "header_"
 """Prefix of the header columns; the number of the header follows."""
@@ -80,7 +81,13 @@ def to_judge(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
         *header_columns,
     )
     topic, number = _decider(inputs)
-    return columns.withColumn(DECIDER[0], topic).withColumn(DECIDER[1], number)
+    decided = columns.withColumn(DECIDER[0], topic).withColumn(DECIDER[1], number)
+    return decided.withColumn(SLOT, slots_of(inputs).slot(*map(sf.col, DECIDER)))
+
+
+def slots_of(inputs: BackfillInputs) -> Slots:
+    """Return the slots of the deciding partitions."""
+    return Slots([inputs.by_address.topic, *inputs.topics])
 
 
 def verdicts(judged: DataFrame) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from pipeline.backfill.columns import HEADER_COLUMN, JUDGED
+from pipeline.backfill.columns import DECIDER, HEADER_COLUMN, JUDGED
 from pipeline.backfill.decider import BatchDecider, RecordVerdict, SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.paged_store import PagedStore
@@ -63,14 +63,15 @@ class BackfillProcessor(StatefulProcessor):
 
     def handleInputRows(  # noqa: N802 - Spark's name
         self,
-        key: tuple[str, int],
+        key: tuple[int],
         rows: Iterator[pd.DataFrame],
         timerValues: object,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Yield the verdicts of one deciding partition's records in one batch."""
-        del timerValues
+        del key, timerValues
         frame = pd.concat(list(rows), ignore_index=True)
-        decider, now_ms = PartitionId(str(key[0]), int(key[1])), int(frame["now_ms"].iloc[0])
+        topic, partition, now_ms = (frame[name].iloc[0] for name in (*DECIDER, "now_ms"))
+        decider, now_ms = PartitionId(str(topic), int(partition)), int(now_ms)
         batch = BatchDecider(decider, self._inputs, PagedStore(self._entries), now_ms)
         frame = in_order(frame)
         found = batch.judge(rows_of(frame, self._inputs.header_names))

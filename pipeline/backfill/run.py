@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.backfill.columns import DECIDER, JUDGED, VERDICTS, to_judge, verdicts
+from pipeline.backfill.columns import JUDGED, VERDICTS, to_judge, verdicts
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.processor import BackfillProcessor
+from pipeline.backfill.slots import SLOT
 from pipeline.config import as_served
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
 from pipeline.source import read_topics
@@ -375,7 +376,7 @@ def judged(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
     """Return the table of verdicts for records of topics."""
     found = (
         to_judge(records, inputs)
-        .groupBy(*DECIDER)
+        .groupBy(SLOT)
         .transformWithStateInPandas(
             BackfillProcessor(inputs), outputStructType=JUDGED, outputMode="Append", timeMode="None"
         )

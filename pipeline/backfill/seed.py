@@ -16,10 +16,12 @@ import httpx2
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pipeline.backfill.columns import slots_of
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.paged_store import section_of_page, unpacked_entries
 from pipeline.backfill.processor import STATE
 from pipeline.backfill.run import BackfillTarget
+from pipeline.backfill.slots import SLOT, Slots
 from pipeline.errors import CONTRADICTION, PipelineError
 from pipeline.storage import StorageFolder
 from ringfence.headers import id_text
@@ -178,7 +180,7 @@ def seed(
     query = {"dry_run": str(dry_run).lower(), "reason": reason}
     lines = query if inputs.instead_of is None else query | {"input": inputs.instead_of}
     uploader, numbers, sent = Uploader(client, lines), dict[str, int](), 0
-    for section in sections_of(_pages(remembered(spark, target))):
+    for section in sections_of(_pages(remembered(spark, target), slots_of(inputs))):
         for row in reader.rows(section):
             if isinstance(row, SeedNumber):
                 if not dry_run:
@@ -207,19 +209,22 @@ def remembered(spark: SparkSession, target: BackfillTarget) -> DataFrame:
     return (
         state.where(sf.substring(key, 1, 1) == sf.lit(b"e"))
         .where(sf.substring(key, 2, 1) != sf.lit(pending_group.KIND))
-        .select("key.*", key.alias("page"), sf.col("user_map_value.value").alias("content"))
-        .orderBy("decider_topic", "decider_partition", "page")
+        .select(
+            sf.col("key").getField(SLOT).alias(SLOT),
+            key.alias("page"),
+            sf.col("user_map_value.value").alias("content"),
+        )
+        .orderBy(SLOT, "page")
     )
 
 
 def _pages(
-    table: DataFrame,
+    table: DataFrame, slots: Slots
 ) -> Iterator[tuple[PartitionId, bytes, Iterator[tuple[bytes, bytes]]]]:
     for row in table.toLocalIterator():
         section = section_of_page(bytes(row["page"]))
         assert section is not None  # the filter leaves only pages
-        decider = PartitionId(row["decider_topic"], row["decider_partition"])
-        yield decider, section, unpacked_entries(bytes(row["content"]))
+        yield slots.decider(row[SLOT]), section, unpacked_entries(bytes(row["content"]))
 
 
 def _inputs(target: BackfillTarget, instead_of: str | None) -> BackfillInputs:

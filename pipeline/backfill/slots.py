@@ -1,0 +1,85 @@
+"""Slots: the grouping keys of deciding partitions, which spread them evenly over Spark's tasks.
+
+Spark gives a group to the task `pmod(hash(key), tasks)`. With topic and number as the key, twelve
+partitions on twelve tasks would leave four tasks idle and give another four times its share. A slot
+is a long: its low word is the index of the partition, and its high word is chosen so that the hash
+is that index too. So partition after partition goes to task after task, whatever the number of
+tasks. Spark's hash is Murmur3 with the seed 42, each step of which can be undone.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from state.model import PartitionId
+
+SLOT: Final = "slot"
+
+SPREAD_MAX: Final = 4_096
+"""Partitions with an index from this on have slots too, with any hash."""
+
+_WORD: Final = 1 << 32
+_SEED: Final = 42
+_LENGTH: Final = 8
+"""Bytes of a long; the hash takes it in."""
+
+
+class Slots:
+    """The slots of the deciding partitions of these topics, now and when topics get more."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = list(topics)
+
+    def slot(self, topic: Column, partition: Column) -> Column:
+        """Return the slot of a deciding partition; its number may be -1."""
+        ordinal = sf.array_position(sf.array(*map(sf.lit, self._topics)), topic) - 1
+        index = (partition.cast("bigint") + 1) * len(self._topics) + ordinal
+        # A constant, of which an array of as many literals would be built far more slowly.
+        words = sf.split(sf.lit(_high_words()), ",").cast("array<bigint>")
+        high = sf.coalesce(sf.get(words, index), sf.lit(0))  # `get` is null beyond the end
+        return sf.shiftleft(high, 32).bitwiseOR(index)
+
+    def decider(self, slot: int) -> PartitionId:
+        """Return the deciding partition of a slot."""
+        partition, ordinal = divmod(slot % _WORD, len(self._topics))
+        return PartitionId(self._topics[ordinal], partition - 1)
+
+
+@cache
+def _high_words() -> str:
+    """Return the high word for each index, as signed integers between commas."""
+    words = [_high_word(index) for index in range(SPREAD_MAX)]
+    return ",".join(str(word - _WORD if word >= _WORD >> 1 else word) for word in words)
+
+
+def _high_word(index: int) -> int:
+    """Return the word with which the hash of the long is its low word."""
+    after_low = _folded(_SEED, _mixed(index))
+    end = _shift_undone(index, 16)
+    end = _shift_undone(end * pow(0xC2B2AE35, -1, _WORD) % _WORD, 13)
+    end = _shift_undone(end * pow(0x85EBCA6B, -1, _WORD) % _WORD, 16) ^ _LENGTH
+    folded = (end - 0xE6546B64) * pow(5, -1, _WORD) % _WORD
+    mixed = _rotated(folded, 32 - 13) ^ after_low
+    rotated = mixed * pow(0x1B873593, -1, _WORD) % _WORD
+    return _rotated(rotated, 32 - 15) * pow(0xCC9E2D51, -1, _WORD) % _WORD
+
+
+def _mixed(word: int) -> int:
+    return _rotated(word * 0xCC9E2D51 % _WORD, 15) * 0x1B873593 % _WORD
+
+
+def _folded(hashed: int, mixed: int) -> int:
+    return (_rotated(hashed ^ mixed, 13) * 5 + 0xE6546B64) % _WORD
+
+
+def _rotated(word: int, bits: int) -> int:
+    """Return a word rotated left."""
+    return (word << bits | word >> (32 - bits)) % _WORD
+
+
+def _shift_undone(mixed: int, bits: int) -> int:
+    """Return x for x ^ (x >> bits)."""
+    return mixed ^ mixed >> bits ^ mixed >> 2 * bits
