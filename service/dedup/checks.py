@@ -4,7 +4,7 @@ A check that fails raises RejectedError, and the record is dead-lettered with th
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -165,10 +165,10 @@ class Checks:
     def _why_no_id(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> str:
-        strategy = context.settings.strategy
-        if NUMBER in context.strategy.publisher_headers:
-            lacks = ", ".join(_unnumbered(claim, is_ordered=strategy == "ordered"))
-            return f"it has no {lacks}, which {strategy} reads, and the route requires it"
+        if context.strategy.required_headers:
+            lacks = ", ".join(_missing(claim, context.strategy.required_headers))
+            name = context.settings.strategy
+            return f"it has no {lacks}, which {name} reads, and the route requires it"
         if self._identifier is None or claim.identifier is not None:
             return f"it has no {DUPLICATE_ID}, and the route requires one"
         return f"{self._identifier.why_missing(record, headers)}, and the route requires an id"
@@ -379,12 +379,15 @@ class Checks:
         return True
 
 
-def _unnumbered(claim: Claim, *, is_ordered: bool) -> list[str]:
-    """Return the headers of a publisher's number that a record lacks; the number 0 is none."""
-    found: dict[str, object] = {PUBLISHER: claim.publisher, NUMBER: claim.number or None}
-    if is_ordered:
-        found |= {STREAM: claim.stream, PREVIOUS: claim.previous}
-    return [name for name, value in found.items() if value is None]
+def _missing(claim: Claim, required: Sequence[str]) -> list[str]:
+    """Return the required headers that a record lacks; the number 0 is none."""
+    found = {
+        PUBLISHER: claim.publisher,
+        NUMBER: claim.number or None,
+        STREAM: claim.stream,
+        PREVIOUS: claim.previous,
+    }
+    return [name for name in required if found[name] is None]
 
 
 def counts(context: AddressContext, claim: Claim) -> bool:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ringfence.headers import Reason
+from ringfence.headers import NUMBER, PUBLISHER, Reason
 from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies.base import PublisherPosition, StrategySettings
 from state.strategies.per_publisher import NUMBER_HEADERS, required
@@ -34,6 +34,7 @@ class AuditRule:
     kind = b"a"
     size_key = "audit_producers"
     publisher_headers = NUMBER_HEADERS
+    required_headers: tuple[str, ...] = (PUBLISHER, NUMBER)
     identity = None  # a number below the window is a duplicate too
     evicts = True
     is_cumulative = False

@@ -370,6 +370,8 @@ class Strategy(Protocol):
     """Whether it holds ids, which may be imported; else publishers."""
     publisher_headers: frozenset[str]
     """The headers about the publisher that a claim is read from."""
+    required_headers: tuple[str, ...]
+    """The headers without which a record is no claim; empty if an id suffices."""
     refreshes: bool
     """Whether a duplicate may restart the time of its id."""
 

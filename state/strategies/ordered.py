@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ringfence.headers import Reason
+from ringfence.headers import NUMBER, PREVIOUS, PUBLISHER, STREAM, Reason
 from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies.base import DuplicateKey, PublisherPosition, StrategySettings
 from state.strategies.per_publisher import (
@@ -38,6 +38,7 @@ class OrderedRule:
     kind = b"o"
     size_key = "publishers_max"
     publisher_headers = NUMBER_HEADERS
+    required_headers: tuple[str, ...] = (PUBLISHER, NUMBER, STREAM, PREVIOUS)
     identity = DuplicateKey(("publisher", "number"), ("stream",))
     evicts = False
     is_cumulative = True

@@ -52,6 +52,8 @@ class PublisherRule(Protocol[E]):
     """The setting that limits how many publishers an address holds."""
     publisher_headers: frozenset[str]
     """The headers about the publisher that a claim is read from."""
+    required_headers: tuple[str, ...]
+    """The headers without which a record is no claim; empty if an id suffices."""
     evicts: bool
     """Whether a new publisher evicts the one that was idle longest."""
 
@@ -337,6 +339,7 @@ class PublisherStrategy(HeldInMemory, Generic[E]):
         self.kind = rule.kind
         self.size_key = rule.size_key
         self.publisher_headers = rule.publisher_headers
+        self.required_headers = rule.required_headers
         self.identity = rule.identity
 
     def claims(self, claim: Claim) -> bool:

@@ -459,6 +459,7 @@ class RingStrategy:
     time_key = ""
     holds_ids = True
     publisher_headers = frozenset[str]()
+    required_headers: tuple[str, ...] = ()
     refreshes = False
     identity = DuplicateKey(("identifier",))
     numbers = None

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ringfence.headers import Reason
+from ringfence.headers import NUMBER, PUBLISHER, Reason
 from state.model import Claim, Origin, PartitionId, Rejection
 from state.strategies.base import DuplicateKey, PublisherPosition, StrategySettings
 from state.strategies.per_publisher import (
@@ -36,6 +36,7 @@ class SequenceRule:
     kind = b"s"
     size_key = "publishers_max"
     publisher_headers = NUMBER_HEADERS
+    required_headers: tuple[str, ...] = (PUBLISHER, NUMBER)
     identity = DuplicateKey(("publisher", "number"))
     evicts = False
     is_cumulative = True

@@ -54,6 +54,7 @@ class WindowStrategy(HeldInMemory):
     time_key = "window_ms"
     holds_ids = True
     publisher_headers = frozenset({PUBLISHER})
+    required_headers: tuple[str, ...] = ()
     refreshes = True
     identity = DuplicateKey(("identifier",), ("publisher",))
     numbers = None

@@ -25,6 +25,7 @@ class LatestRule:
     kind = b"t"
     size_key = "publishers_max"
     publisher_headers = frozenset({PUBLISHER})
+    required_headers: tuple[str, ...] = ()
     identity = None
     evicts = True
 
