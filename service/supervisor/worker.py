@@ -1,9 +1,10 @@
 """Worker: runs one loop after another until it is stopped.
 
 A loop ends when the outcome of a transaction is unknown: the next one has a new producer and
-consumer, and reads the outcome from the broker. Being fenced twice in the same way, as a producer
-within a minute or as a group member within 15 seconds, means that another process uses the same
-name: then the worker exits.
+consumer, and reads the outcome from the broker. Being fenced as a producer twice within a minute
+means that another process uses the same name: then the worker exits. Of two such processes one
+stays, since the producer that was initialised last is not fenced. Membership does not decide it,
+since each of the two may be the last in one way; a member exits when it is fenced four times.
 """
 
 import contextlib
@@ -34,12 +35,12 @@ from state.keys import UnknownFormatError
 from state.store import StoreCorruptError, StoreFailedError, Stores
 
 _FENCED_WITHIN_S: Final = 60.0
-_MEMBER_FENCED_WITHIN_S: Final = 15.0
+_MEMBER_FENCED_MAX: Final = 4
 """A member may also fence itself: after a broker restart, by a request that it sent before."""
 _START_PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 1.0
 _FENCED_PAUSE_S: Final = (1.0, 4.0)
-"""Random: rivals that return at the same time would fence each other again, and both would exit."""
+"""Random: rivals that return at the same time would fence each other again."""
 _CHANGES_MAX: Final = 16
 _SHARE: Final = 1 / 16
 _CREDIT_S_MAX: Final = 0.05
@@ -108,7 +109,7 @@ class LoopRunner:
         """The error of a change over REST that has to end the turn."""
         self.fenced_s = fenced_s
         """When it was last fenced as a producer."""
-        self._member_fenced_s = float("-inf")
+        self._member_fenced_s: list[float] = []
         self._resumes = resumes
         self._cluster: ClusterAdmin | None = None
 
@@ -264,23 +265,20 @@ class LoopRunner:
         )
 
     def note_fencing(self, fault: KafkaFailure) -> None:
-        """Raise ExitError if it was fenced in the same way a short time ago.
-
-        The two ways count separately: of two processes with one name, each may be fenced once as a
-        producer and once as a member, and counted together both would exit.
-        """
-        now_s = self._clock.monotonic_s()
-        within_s = _MEMBER_FENCED_WITHIN_S if fault.of_group else _FENCED_WITHIN_S
-        last_s = self._member_fenced_s if fault.of_group else self.fenced_s
-        if now_s - last_s < within_s:
+        """Raise ExitError if it was fenced too often lately, see the head of this module."""
+        earliest_s = self._clock.monotonic_s() - _FENCED_WITHIN_S
+        if fault.of_group:
+            recent = [at_s for at_s in self._member_fenced_s if at_s > earliest_s]
+            self._member_fenced_s = [*recent, self._clock.monotonic_s()]
+            is_rival = len(self._member_fenced_s) >= _MEMBER_FENCED_MAX
+        else:
+            is_rival = self.fenced_s > earliest_s
+            self.fenced_s = self._clock.monotonic_s()
+        if is_rival:
             service = self._config.service
             raise ExitError(
                 ExitCode.FENCED,
-                f"Fenced twice within {within_s:.0f} s ({fault.cause}): another process runs as "
-                f"instance {service.instance} of {service.group_id}; stop one, or set "
-                "service.instance.",
+                f"Fenced repeatedly within {_FENCED_WITHIN_S:.0f} s ({fault.cause}): another "
+                f"process runs as instance {service.instance} of {service.group_id}; stop one, or "
+                "set service.instance.",
             )
-        if fault.of_group:
-            self._member_fenced_s = now_s
-        else:
-            self.fenced_s = now_s
