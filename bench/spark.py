@@ -3,10 +3,10 @@
     python -m bench.spark                     every arm in turn, each in its own process
     python -m bench.spark NAME SOURCE OUT     one arm, which prints its figures as its last line
 
-Each arm reads the same topic with the same session (`local[2]`, RocksDB, batches of one size), and
-all but the first, which only reads, write their results to a Delta table. A rate is that of the
-batches after the first, so that the start of a session does not count. Memory is the sum of the
-process, Spark's JVM and the Python workers, sampled ten times a second.
+Each arm reads the same topic with the same session (local, RocksDB, batches of one size), and all
+but the first, which only reads, write their results to a Delta table. A rate is that of the batches
+after the first, so that the start of a session does not count. Memory is the sum of the process,
+Spark's JVM and the Python workers, sampled ten times a second.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def _measured(venue: Venue, workload: Workload, rounds: int, say: Callable[[str]
         "rounds": rounds,
     }
     rows = [_row(ARMS[name].title, each, runs["backfill"]) for name, each in runs.items()]
-    return Finding("a history on Spark, local[2]", settings, rows)
+    return Finding("a history on Spark, in one process", settings, rows)
 
 
 def _row(

@@ -8,16 +8,21 @@ open, and how long a group has waited. Expiry is checked at the time passed as `
 A record that waits for its group has no verdict until the group has one.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.paged_store import PagedStore, PartitionProgress
 from ringfence.headers import Headers
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, GroupMember
-from service.dedup.claim import ClaimReader, identifier_of, plain_ids
-from service.dedup.evaluator import FastPaths, FullPath
+from service.dedup.claim import ClaimReader, identifier_of, is_stamp, plain_ids
+from service.dedup.evaluator import FastPath, FastPaths, FullPath
+from service.dedup.field import HeaderField, KeyField
 from service.dedup.output import OutputTopic
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.pending_groups import PendingGroups, PendingGroupsDraft
@@ -30,6 +35,9 @@ from state.model import Claim, PartitionId, Rejection, repetition_of
 from state.pending_group import PendingRecord
 
 ACCEPTED: Final = "accepted"
+
+_COLUMNS_MIN: Final = 32
+"""Fewer records are decided one by one, since a run has a cost of its own."""
 
 _NO_LOG: Final = PartitionId("", 0)
 
@@ -81,13 +89,79 @@ class RecordVerdict(NamedTuple):
     original: str | None
 
 
+class RecordColumns(NamedTuple):
+    """The records of a batch in the order of decision, in columns of equal length."""
+
+    sources: Sequence[PartitionId]
+    offsets: NDArray[np.int64]
+    times_ms: NDArray[np.int64]
+    ids: Sequence[bytes | None]
+    """The id, if it alone takes the record to a verdict; see `service.dedup.claim.plain_ids`."""
+    named: Sequence[bytes | None]
+    """The key or header that alone decides the address, where there is one."""
+    record: Callable[[int, str | None], SparkRecord]
+    """Returns one record by its index, and the header of which `named` has the value."""
+
+
+class JudgedColumns:
+    """The verdicts on a batch: those that were found in columns, and the others one by one."""
+
+    def __init__(self, count: int, position: int) -> None:
+        """Begin with no verdict for this number of records, the first of which has `position`."""
+        self._is_found = np.zeros(count, dtype=bool)
+        self._position = position
+        self._addresses = np.full(count, None, dtype=object)
+        self._strategies = np.full(count, None, dtype=object)
+        self._verdicts = np.full(count, ACCEPTED, dtype=object)
+        self._causes = np.full(count, None, dtype=object)
+        self._originals = np.full(count, None, dtype=object)
+        self.others: list[RecordVerdict] = []
+
+    def accept(self, rows: "NDArray[np.int64] | slice", context: AddressContext) -> None:
+        """Note that these records are accepted at an address."""
+        self._is_found[rows] = True
+        self._addresses[rows] = context.name
+        self._strategies[rows] = context.settings.strategy
+
+    def reject(self, row: int, why: Rejection) -> None:
+        """Note that one of the accepted records is rejected instead."""
+        self._verdicts[row] = why.reason.value
+        self._causes[row], self._originals[row] = why.cause, why.original
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The indexes of the records with a verdict in the columns."""
+        return np.flatnonzero(self._is_found)
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """The columns, for `rows`, by the name in the table of verdicts."""
+        rows = self.rows
+        found = {
+            "address": self._addresses,
+            "strategy": self._strategies,
+            "verdict": self._verdicts,
+            "cause": self._causes,
+            "original": self._originals,
+        }
+        return {"position": self._position + rows, **{n: c[rows] for n, c in found.items()}}
+
+
 class BatchDecider:
-    """Decides one batch of a deciding partition; all state is in the store."""
+    """Decides one batch of a deciding partition; all state is in the store.
+
+    The store and the cache of a batch that was closed may serve the next one.
+    """
 
     def __init__(
-        self, decider: PartitionId, inputs: BackfillInputs, store: PagedStore, now_ms: int
+        self,
+        decider: PartitionId,
+        inputs: BackfillInputs,
+        store: PagedStore,
+        now_ms: int,
+        cache: Cache | None = None,
     ) -> None:
-        self._inputs = inputs
+        self.inputs = inputs
         self._store = store
         self._position = store.progress.position
         own = inputs.input_partition(decider)
@@ -101,7 +175,8 @@ class BatchDecider:
             addresses=store.addresses,
             groups=PendingGroups.of(store),
         )
-        self._rules = inputs.rules(Cache(inputs.cache_memory_bytes))
+        self._cache = Cache(inputs.cache_memory_bytes) if cache is None else cache
+        self._rules = inputs.rules(self._cache)
         self._groups = PendingGroupsDraft(self._partition.groups, store)
         waiting = self._groups.waiting
         self._contexts = AddressContexts(
@@ -117,25 +192,52 @@ class BatchDecider:
         findings.verdicts = []
         # Not an attribute: a reference cycle with this object would keep the batch alive.
         grouping = TransactionGroups(self._groups, self._contexts, self._group_member)
-        for source, start, end in _runs(rows):
+        for source, start, end in _runs([row.source for row in rows]):
             self._evaluator(source).judge(rows[start:end], self._position + start, grouping)
         self._position += len(rows)
         return findings.verdicts
 
+    def judge_columns(self, columns: RecordColumns) -> JudgedColumns:
+        """Return the verdicts on these records, which must be in the order of decision.
+
+        They are those of `judge`. Runs of records that claim an id and nothing else are decided in
+        columns, where the address judges by ids alone.
+        """
+        count, findings = len(columns.ids), self._findings
+        judged = JudgedColumns(count, self._position)
+        findings.verdicts = judged.others
+        grouping = TransactionGroups(self._groups, self._contexts, self._group_member)
+        for source, start, end in _runs(columns.sources):
+            evaluator = self._evaluator(source)
+            for begin, stop, is_plain in _stretches(columns, start, end):
+                if is_plain and evaluator.judge_columns(columns, begin, stop, judged):
+                    continue
+                field = evaluator.named_header
+                rows = [columns.record(at, field) for at in range(begin, stop)]
+                evaluator.judge(rows, self._position + begin, grouping)
+        self._position += count
+        return judged
+
     def close(self) -> None:
-        """Write the changed state to the store."""
-        edits = self._contexts.deletions()
+        """Write the changed state to the store, and apply it to the cache."""
+        edits, changes = self._contexts.deletions(), []
         for context in self._contexts:
             change = context.draft.change(context.cache)
-            edits += [] if change is None else change.edits
+            if change is not None:
+                edits += change.edits
+                changes.append((context, change.content))
         edits += self._groups.edits()
         self._store.keep(edits)
         self._store.save(PartitionProgress(self._position, self._progress.time_ms))
+        for context, content in changes:
+            self._cache.apply(self._partition.source, context.cache, context.memory, content)
+        self._cache.tidy()
+        self._cache.shrink()
 
     def _evaluator(self, source: PartitionId) -> "_BatchEvaluator":
         evaluator = self._evaluators.get(source)
         if evaluator is None:
-            input_partition = self._inputs.input_partition_of(source)
+            input_partition = self.inputs.input_partition_of(source)
             checks = _BatchChecks(
                 input_partition, self._rules, self._contexts, self._progress, self._findings
             )
@@ -159,13 +261,28 @@ class BatchDecider:
         )
 
 
-def _runs(rows: Sequence[SparkRecord]) -> Iterator[tuple[PartitionId, int, int]]:
+def _runs(sources: Sequence[PartitionId]) -> Iterator[tuple[PartitionId, int, int]]:
     """Yield source, start and end of each run of records from one input partition."""
     start = 0
-    for at in range(1, len(rows) + 1):
-        if at == len(rows) or rows[at].source != rows[start].source:
-            yield rows[start].source, start, at
-            start = at
+    for source, run in groupby(sources):
+        end = start + sum(1 for _ in run)
+        yield source, start, end
+        start = end
+
+
+def _stretches(columns: RecordColumns, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield start, end, and whether all records between have nothing but an id; few are not."""
+    is_plain = [
+        identifier is not None and time_ms > 0
+        for identifier, time_ms in zip(
+            columns.ids[start:end], columns.times_ms[start:end].tolist(), strict=True
+        )
+    ]
+    begin = start
+    for plain, run in groupby(is_plain):
+        stop = begin + sum(1 for _ in run)
+        yield begin, stop, plain and stop - begin >= _COLUMNS_MIN
+        begin = stop
 
 
 class _BatchVerdicts:
@@ -259,6 +376,80 @@ class _BatchEvaluator:
         self._full_path = FullPath(contexts, checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
         self._progress = progress
+        field = self._fast_paths.field
+        self.named_header = field.header if isinstance(field, HeaderField) else None
+        """The header of which a column has the values, if there is one."""
+        is_named = isinstance(field, HeaderField | KeyField)
+        self._takes_columns = self._identifier is None and (field is None or is_named)
+
+    def judge_columns(
+        self, columns: RecordColumns, start: int, end: int, judged: JudgedColumns
+    ) -> bool:
+        """Decide these records, which have nothing but an id, if their addresses allow that.
+
+        Returns False, and has decided none, if they have to be decided one by one.
+        """
+        ids = cast("Sequence[bytes]", columns.ids[start:end])
+        if not self._takes_columns or (b"/" in b"".join(ids) and any(map(is_stamp, ids))):
+            return False
+        paths = self._paths(columns, start, end)
+        if paths is None:
+            return False
+        times_ms = self._pass_times(columns.times_ms[start:end])
+        spots: list[int] = columns.offsets[start:end].tolist()
+        if self._base:
+            spots = [self._base + offset for offset in spots]
+        for fast_path, rows in paths:
+            if rows is None:
+                of_path: Sequence[Sequence[Any]] = (ids, spots, times_ms)
+                judged.accept(slice(start, end), fast_path.context)
+            else:
+                of_path = [[column[row] for row in rows] for column in (ids, spots, times_ms)]
+                judged.accept(start + np.array(rows), fast_path.context)
+            draft = fast_path.draft
+            for at, number in draft.admit_run(*of_path):
+                row = start + (at if rows is None else rows[at])
+                judged.reject(row, repetition_of(draft.origin(number)))
+        return True
+
+    def _paths(
+        self, columns: RecordColumns, start: int, end: int
+    ) -> list[tuple[FastPath, Sequence[int] | None]] | None:
+        """Return the fast path of each address, and the indexes of its records; None for all.
+
+        Returns None if an address has no fast path, or if most have few records.
+        """
+        fast_paths = self._fast_paths
+        fast_paths.make_room(1)
+        if fast_paths.field is None:
+            record = columns.record(start, None)
+            fast_path = fast_paths.by_value.get(None) or fast_paths.open(
+                None, record, record.headers
+            )
+            return None if fast_path is None else [(fast_path, None)]
+        rows: dict[bytes | None, list[int]] = {}
+        for at, value in enumerate(columns.named[start:end]):
+            rows.setdefault(value, []).append(at)
+        if len(rows) * _COLUMNS_MIN > end - start:
+            return None
+        found: list[tuple[FastPath, Sequence[int] | None]] = []
+        for value, of_value in rows.items():
+            record = columns.record(start + of_value[0], self.named_header)
+            fast_path = fast_paths.by_value.get(value) or fast_paths.open(
+                value, record, record.headers
+            )
+            if fast_path is None:
+                return None
+            found.append((fast_path, of_value))
+        return found
+
+    def _pass_times(self, times_ms: NDArray[np.int64]) -> list[int]:
+        """Return the partition's time at each record, and keep the last."""
+        progress = self._progress
+        known = np.minimum(times_ms, progress.now_ms)
+        reached: list[int] = np.maximum.accumulate(np.maximum(known, progress.time_ms)).tolist()
+        progress.time_ms = reached[-1]
+        return reached
 
     def judge(
         self, rows: Sequence[SparkRecord], position: int, grouping: TransactionGroups
@@ -282,7 +473,7 @@ class _BatchEvaluator:
                 at_decider = offset if self._is_own else at
                 self._full_path.decide(row, headers, at_decider, grouping)
                 continue
-            number = fast_path.admit(identifier, base + offset, time_ms)
+            number = fast_path.draft.admit(identifier, base + offset, time_ms)
             verdict, cause, original = ACCEPTED, None, None
             if number is not None:
                 why = repetition_of(fast_path.draft.origin(number))

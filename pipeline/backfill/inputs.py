@@ -109,6 +109,22 @@ class BackfillInputs:
         """Every field that a template of a route reads."""
         return frozenset().union(*(route.fields() for route in self.by_topic.values()))
 
+    @cached_property
+    def named_headers(self) -> frozenset[str]:
+        """The headers that no check reads but to find an address, which they alone decide."""
+        routes = self.by_topic.values()
+        uses = [
+            (field, field == route.address.field) for route in routes for field in route.fields()
+        ]
+        named = {field.header for field, alone in uses if alone and isinstance(field, HeaderField)}
+        other = {f.header for f, alone in uses if not alone and isinstance(f, HeaderField)}
+        return frozenset(named - other - set(_CLAIMS))
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether a template uses the key of records."""
+        return any(not (each.in_value or isinstance(each, HeaderField)) for each in self.fields)
+
     @property
     def reads_values(self) -> bool:
         """Whether a template uses the value of records."""

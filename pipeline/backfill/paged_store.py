@@ -93,10 +93,16 @@ class PagedStore:
         self._loaded: dict[bytes, _LoadedPages] = {}
         self._names = set(unpacked(entries.get(_DIRECTORY) or b""))
         self._kept_names = frozenset(self._names)
-        stored = entries.get(_PROGRESS_KEY)
-        self.progress = (
-            PartitionProgress() if stored is None else PartitionProgress(*_PROGRESS.unpack(stored))
-        )
+        self.progress = _progress(entries)
+        self.loaded_bytes = 0
+        """Bytes of values that were loaded or written since; some of them may be deleted."""
+
+    def continues(self, entries: EntryMap) -> bool:
+        """Use this map from now on, if it has what was last saved; else return False."""
+        if _progress(entries) != self.progress:
+            return False
+        self._entries = entries
+        return True
 
     @property
     def addresses(self) -> set[str]:
@@ -156,6 +162,7 @@ class PagedStore:
                     section.pages[page].discard(key)
                     del section.page_of[key]
             elif page is None:
+                self.loaded_bytes += len(value)
                 page = section.page_of[key] = section.newest(value)
                 section.pages[page].add(key)
             if page is not None:
@@ -170,7 +177,9 @@ class PagedStore:
                 self._save(name, section)
         if self._names != self._kept_names:
             put(_DIRECTORY, packed(sorted(self._names)))
+            self._kept_names = frozenset(self._names)
         put(_PROGRESS_KEY, _PROGRESS.pack(*progress))
+        self.progress = progress
 
     def _save(self, name: bytes, section: _LoadedPages) -> None:
         for page in sorted(section.dirty):
@@ -185,6 +194,7 @@ class PagedStore:
         elif pages != section.known:
             self._entries.put(_INDEX + name, array("I", pages).tobytes())
         (self._names.add if pages else self._names.discard)(name)
+        section.known, section.dirty = pages, set()
 
     def _of_page(self, section: _LoadedPages, page: int) -> Iterator[tuple[bytes, bytes]]:
         for key in sorted(section.pages[page]):
@@ -208,8 +218,14 @@ class PagedStore:
             section.pages[page] = {key for key, _ in entries}
             section.page_of.update((key, page) for key, _ in entries)
             section.filled_bytes = len(content)
+            self.loaded_bytes += len(content)
             found += entries
         self._store.keep(found)
+
+
+def _progress(entries: EntryMap) -> PartitionProgress:
+    stored = entries.get(_PROGRESS_KEY)
+    return PartitionProgress() if stored is None else PartitionProgress(*_PROGRESS.unpack(stored))
 
 
 def section_of_page(key: bytes) -> bytes | None:

@@ -9,8 +9,9 @@ offset. The service's first hop may produce this order too. The `position` of ea
 it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Iterator, Sequence
+from typing import Final
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,17 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from pipeline.backfill.columns import DECIDER, HEADER_COLUMN, JUDGED
-from pipeline.backfill.decider import BatchDecider, RecordVerdict, SparkRecord
+from pipeline.backfill.columns import DECIDER, JUDGED
+from pipeline.backfill.decider import (
+    BatchDecider,
+    JudgedColumns,
+    RecordColumns,
+    RecordVerdict,
+    SparkRecord,
+)
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import PagedStore
-from ringfence.headers import Headers
+from pipeline.backfill.kept_states import KeptStates
+from ringfence.headers import DUPLICATE_ID
 from state.model import PartitionId
 
 STATE = "shelves"
@@ -51,11 +58,17 @@ class MapEntries:
         self._state.removeKey((key,))
 
 
+_KEPT: Final = KeptStates()
+"""Of this Python worker."""
+
+
 class BackfillProcessor(StatefulProcessor):
     """Decides the records of each deciding partition."""
 
     def __init__(self, inputs: BackfillInputs) -> None:
         self._inputs = inputs
+        self._run = uuid4().hex
+        """Names this start of the query: the state of another one may have the same progress."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state of a task."""
@@ -69,15 +82,15 @@ class BackfillProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         """Yield the verdicts of one deciding partition's records in one batch."""
         del key, timerValues
-        frame = pd.concat(list(rows), ignore_index=True)
+        frame = in_order(pd.concat(list(rows), ignore_index=True))
         topic, partition, now_ms = (frame[name].iloc[0] for name in (*DECIDER, "now_ms"))
-        decider, now_ms = PartitionId(str(topic), int(partition)), int(now_ms)
-        batch = BatchDecider(decider, self._inputs, PagedStore(self._entries), now_ms)
-        frame = in_order(frame)
-        found = batch.judge(rows_of(frame, self._inputs.header_names))
+        decider = PartitionId(str(topic), int(partition))
+        state = _KEPT.take(self._run, decider, self._entries, self._inputs)
+        batch = BatchDecider(decider, self._inputs, state.store, int(now_ms), state.cache)
+        found = batch.judge_columns(columns_of(frame))
         batch.close()
-        if found:
-            yield frame_of(found, decider)
+        _KEPT.keep(self._run, decider, state, self._inputs.cache_memory_bytes)
+        yield from frames_of(found, frame, decider)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -85,38 +98,52 @@ class BackfillProcessor(StatefulProcessor):
 
 def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the records of a batch in the order in which they are decided."""
+    offsets = frame["offset"].to_numpy()
+    if _is_same(frame["topic"]) and _is_same(frame["partition"]):
+        is_sorted = bool(np.all(offsets[1:] > offsets[:-1]))
+        return frame if is_sorted else frame.iloc[np.argsort(offsets)].reset_index(drop=True)
     frame = frame.sort_values(["topic", "partition", "offset"], ignore_index=True)
     reached = frame.groupby(["topic", "partition"])["timestamp_ms"].cummax()
-    return frame.iloc[np.argsort(reached.to_numpy(), kind="stable")]
+    order = np.argsort(reached.to_numpy(), kind="stable")
+    return frame.iloc[order].reset_index(drop=True)
 
 
-def rows_of(frame: pd.DataFrame, names: Sequence[str]) -> list[SparkRecord]:
-    """Return the records of a frame for a `BatchDecider`."""
-    headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(len(frame))]
-    for number, name in enumerate(names):
-        column = frame[f"{HEADER_COLUMN}{number}"]
-        if column.notna().any():
-            for of_record, value in zip(headers, column.tolist(), strict=True):
-                if value is not None:
-                    of_record.append((name, value))
-    whole = frame["headers"]
-    column_of_headers: Sequence[Headers] = headers
-    if whole.notna().any():
-        pairs = zip(headers, whole, strict=True)
-        column_of_headers = [few if full is None else _pairs(full) for few, full in pairs]
+def columns_of(frame: pd.DataFrame) -> RecordColumns:
+    """Return the records of a frame, which are in the order of decision."""
+    ids, named, headers = (frame[name].tolist() for name in ("id", "named", "headers"))
+    keys, values = frame["key"].tolist(), frame["value"].tolist()
     sources: dict[tuple[str, int], PartitionId] = {}
-    partitions = zip(frame["topic"].tolist(), frame["partition"].tolist(), strict=True)
-    return list(
-        map(
-            SparkRecord,
-            [sources.setdefault(each, PartitionId(*each)) for each in partitions],
-            frame["offset"].tolist(),
-            frame["timestamp_ms"].tolist(),
-            frame["key"].tolist(),
-            frame["value"].tolist(),
-            column_of_headers,
-        )
-    )
+    pairs = zip(frame["topic"].tolist(), frame["partition"].tolist(), strict=True)
+    places = [sources.get(each) or sources.setdefault(each, PartitionId(*each)) for each in pairs]
+    offsets, times_ms = frame["offset"].to_numpy(), frame["timestamp_ms"].to_numpy()
+
+    def record(at: int, field: str | None) -> SparkRecord:
+        if headers[at] is not None:
+            read = [(str(each["key"]), each["value"]) for each in headers[at]]
+        else:
+            read = [(DUPLICATE_ID, ids[at])]
+            if field is not None and named[at] is not None:
+                read.append((field, named[at]))
+        offset, time_ms = int(offsets[at]), int(times_ms[at])
+        return SparkRecord(places[at], offset, time_ms, keys[at], values[at], read)
+
+    return RecordColumns(places, offsets, times_ms, ids, named, record)
+
+
+def frames_of(
+    found: JudgedColumns, frame: pd.DataFrame, decider: PartitionId
+) -> Iterator[pd.DataFrame]:
+    """Yield the verdicts as frames with the columns of `JUDGED`."""
+    if found.rows.size:
+        rows = frame if found.rows.size == len(frame) else frame.iloc[found.rows]
+        columns = {
+            **{name: rows[name] for name in ("topic", "partition", "offset", "timestamp_ms")},
+            **{name: rows[name] for name in (*DECIDER, "id")},
+            **found.columns,
+        }
+        yield pd.DataFrame({name: columns[name] for name in JUDGED.names})
+    if found.others:
+        yield frame_of(found.others, decider)
 
 
 def frame_of(found: Sequence[RecordVerdict], decider: PartitionId) -> pd.DataFrame:
@@ -129,5 +156,6 @@ def frame_of(found: Sequence[RecordVerdict], decider: PartitionId) -> pd.DataFra
     return pd.DataFrame(dict(named))
 
 
-def _pairs(headers: Sequence[Mapping[str, object]]) -> Headers:
-    return [(str(each["key"]), cast("bytes | None", each["value"])) for each in headers]
+def _is_same(column: pd.Series) -> bool:
+    """Whether all values are the same."""
+    return bool((column == column.iloc[0]).all())

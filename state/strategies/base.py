@@ -106,6 +106,15 @@ class IdDraft(Protocol):
 
     admit: Admit
 
+    def admit_run(
+        self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Admit ids in order; return the index and the number of each that is known.
+
+        Afterwards `admit` is another function.
+        """
+        ...
+
     def origin(self, number: int) -> Origin:
         """Return the origin of a known id, this batch included."""
         ...

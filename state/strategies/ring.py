@@ -7,11 +7,19 @@ only from what it held before.
 Invariant: what a batch adds is visible to its `RingDraft` alone; dropping the draft is the abort.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
-from state.segment import FORGOTTEN, SEGMENT_IDS_MAX, Segment, key, put, remembered
+from state.segment import (
+    FORGOTTEN,
+    SEGMENT_IDS_MAX,
+    STORED_ID_BYTES_MAX,
+    Segment,
+    key,
+    put,
+    remembered,
+)
 from state.strategies.base import Admit, Hit, Occupancy, StateChange, verdicts_by_name
 
 
@@ -35,7 +43,15 @@ class RingState(Protocol):
         ...
 
     def make_admit(self, capacity: int, added: RingAdditions) -> Admit:
-        """Return a function that judges ids and adds new ones to `added`."""
+        """Return a function that judges ids and adds new ones to `added`, behind those in it."""
+        ...
+
+    def may_know(self, identifiers: Sequence[bytes]) -> Collection[bytes]:
+        """Return those of these distinct ids that may be known, an open draft included."""
+        ...
+
+    def add_new(self, identifiers: Sequence[bytes], first: int) -> None:
+        """Add ids to the open draft that `may_know` rules out, with numbers from `first` on."""
         ...
 
     def let_go(self, identifier: bytes) -> None:
@@ -96,6 +112,37 @@ class RingDraft:
         self.renewed: list[int] = []
         """The committed numbers of ids that were made new; their segments are to be rewritten."""
         self.admit = ring.make_admit(capacity, self._added) if capacity else _admit_nothing
+
+    def admit_run(
+        self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Admit ids in order; return the index and the number of each that is known.
+
+        The effect is that of `admit` for one after the other, but ids that are certainly new are
+        added together. Afterwards `admit` is another function.
+        """
+        given = identifiers
+        if max(map(len, given), default=0) > STORED_ID_BYTES_MAX:
+            identifiers = list(map(remembered, given))
+        last = dict(zip(identifiers, range(len(identifiers)), strict=True))
+        doubtful = set(self._ring.may_know(list(last)))
+        if len(last) < len(identifiers):
+            doubtful.update(i for at, i in enumerate(identifiers) if last[i] != at)
+        exact = [at for at, i in enumerate(identifiers) if i in doubtful] if doubtful else []
+        found, begin = list[tuple[int, int]](), 0
+        for at in (*exact, len(identifiers)):
+            if begin < at:
+                self._ring.add_new(identifiers[begin:at], self._next)
+                self._added.ids.extend(identifiers[begin:at])
+                self._added.packed_positions.extend(packed_positions[begin:at])
+                self._added.times_ms.extend(times_ms[begin:at])
+                self.admit = self._ring.make_admit(self._capacity, self._added)
+            if at < len(identifiers):
+                number = self.admit(given[at], packed_positions[at], times_ms[at])
+                if number is not None:
+                    found.append((at, number))
+            begin = at + 1
+        return found
 
     @property
     def by_id(self) -> "RingDraft | None":

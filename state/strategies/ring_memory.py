@@ -6,8 +6,8 @@ Dropping the draft is the abort: the next draft first removes what the last one 
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import count, repeat
 from struct import Struct
 from typing import Final, cast
 
@@ -125,7 +125,8 @@ class InMemoryRing:
         a comparison. `setdefault` looks up and adds in one step: a new id gets the next number.
         """
         known, overwritten = self._known, self._overwritten
-        committed, following, floor = self.next, self.next, self.floor
+        committed, floor = self.next, self.floor
+        following = committed + len(added.ids)
         number_of = known.setdefault
         add_id, add_spot = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
@@ -149,6 +150,14 @@ class InMemoryRing:
             return None
 
         return admit
+
+    def may_know(self, identifiers: Sequence[bytes]) -> Collection[bytes]:
+        """Return those of these distinct ids that are in memory."""
+        return self._known.keys() & identifiers
+
+    def add_new(self, identifiers: Sequence[bytes], first: int) -> None:
+        """Add ids to the open draft, with numbers from `first` on."""
+        self._known.update(zip(identifiers, count(first)))
 
     def let_go(self, identifier: bytes) -> None:
         """Make the open draft treat an id as new."""
@@ -387,7 +396,7 @@ class IndexedRing:
         """Return a function that judges ids and adds new ones to `added`."""
         drafted, committed, floor = self._drafted, self._committed, self.floor
         may_hold = self._index.membership_test()
-        following = self.next
+        following = self.next + len(added.ids)
         add_id, add_spot = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
 
@@ -408,6 +417,15 @@ class IndexedRing:
             return None
 
         return admit
+
+    def may_know(self, identifiers: Sequence[bytes]) -> Collection[bytes]:
+        """Return those of these distinct ids that the draft has or the index may hold."""
+        may_hold = self._index.membership_test()
+        return [each for each in identifiers if each in self._drafted or may_hold(each)]
+
+    def add_new(self, identifiers: Sequence[bytes], first: int) -> None:
+        """Add ids to the open draft, with numbers from `first` on."""
+        self._drafted.update(zip(identifiers, count(first)))
 
     def let_go(self, identifier: bytes) -> None:
         """Make the open draft treat an id as new."""

@@ -49,6 +49,12 @@ scope = "partition"
 strategy = "window"
 window_size = 300
 window_ms = 4000
+[addresses."all.b"]
+strategy = "ring"
+id_cache_size = 150
+[addresses."returns"]
+strategy = "ring"
+id_cache_size = 250
 """
 ORDERS = [Partition("orders", number) for number in range(3)]
 RETURNS = [Partition("returns", number) for number in range(2)]

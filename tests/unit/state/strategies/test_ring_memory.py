@@ -20,6 +20,7 @@ from state.segment import (
 from state.strategies import ring_memory as ring_index
 from state.strategies.base import HeldId
 from state.strategies.registry import STRATEGIES
+from state.strategies.ring import RingDraft
 from state.strategies.ring_memory import HashIndex, IndexedRing, InMemoryRing
 from tests.oracle.ours import SOURCE
 from tests.support.helpers import some
@@ -36,7 +37,9 @@ Told = tuple[list[Origin | None], list[bytes]]
 class Pair:
     """The same ring in both forms, on one store."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int = 1) -> None:
+        """`at_once` is how many ids are admitted together."""
+        self.at_once = at_once
         self.values: dict[int, bytes] = {}
         self.whole, self.compact = InMemoryRing(), self.loaded()
         self._sent = 0
@@ -66,9 +69,8 @@ class Pair:
 
     def _decided(self, ring: InMemoryRing | IndexedRing, step: Step) -> Told:
         draft, told, written = ring.draft(step.size, PackedPositions(SOURCE)), [], list[bytes]()
-        for offset, identifier in enumerate(step.ids, self._sent):
-            number = draft.admit(identifier, offset, offset)
-            told.append(None if number is None else draft.origin(number))
+        numbers = self._numbers(draft, step)
+        told += [None if number is None else draft.origin(number) for number in numbers]
         if step.committed:
             runs = draft.seal()
             written = [encode(run) for run in runs]
@@ -76,6 +78,17 @@ class Pair:
             ring.absorb(runs, len(draft.evicted))
             ring.forget()
         return told, written
+
+    def _numbers(self, draft: RingDraft, step: Step) -> Iterator[int | None]:
+        rows = list(zip(step.ids, range(self._sent, self._sent + len(step.ids)), strict=True))
+        is_together = self.at_once > 1 and draft.by_id is not None
+        for begin in range(0, len(rows), self.at_once):
+            ids, places = zip(*rows[begin : begin + self.at_once], strict=True)
+            if not is_together or len(ids) == 1:  # both ways in one draft
+                yield from map(draft.admit, ids, places, places)
+                continue
+            known = dict(draft.admit_run(ids, places, places))
+            yield from map(known.get, range(len(ids)))
 
 
 @pytest.fixture(params=[0xFFFF, 1, 0], ids=["tags", "few tags", "no tags"])
@@ -95,6 +108,20 @@ def test_both_forms_give_the_same_verdicts_and_origins(steps: list[Step]) -> Non
         held = pair.whole.ids_held, pair.whole.ids_evicted
         assert (pair.compact.ids_held, pair.compact.ids_evicted) == held
         assert {*pair.compact.evicted()} <= {*pair.whole.evicted()}
+
+
+@pytest.mark.usefixtures("tags")
+@pytest.mark.parametrize("at_once", [2, 5, 12])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEPS, max_size=12))
+def test_ids_that_are_admitted_together_get_the_verdicts_that_they_get_one_by_one(
+    at_once: int, steps: list[Step]
+) -> None:
+    alone, together = Pair(), Pair(at_once)
+    for step in steps:
+        expected, _ = alone.decide(step)
+        whole, compact = together.decide(step)
+        assert whole == compact == expected
 
 
 @pytest.mark.parametrize("form", ["whole", "compact"])
