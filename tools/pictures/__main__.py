@@ -46,7 +46,7 @@ def main() -> int:
     """Take all screenshots; return 1 if a program is missing."""
     parser = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__)
     parser.add_argument(
-        "--minutes", type=float, default=15.0, help="of load before the first screenshot"
+        "--minutes", type=float, default=10.0, help="of load before the first screenshot"
     )
     minutes = parser.parse_args().minutes
     missing = [name for name in ("chromedriver", "pngquant") if shutil.which(name) is None]
