@@ -23,7 +23,8 @@ from service.config.model import (
 from service.errors import ExitCode
 from tools.broker.artifacts import versions
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 CONFIGURATION = (DOCS / "configuration.md").read_text("utf-8")
 WIRE_CONTRACT = (DOCS / "wire-contract.md").read_text("utf-8")
 PUBLISHERS = (DOCS / "publishers.md").read_text("utf-8")
@@ -74,6 +75,19 @@ def test_every_version_of_kafka_that_is_tested_is_documented_and_the_range_is_th
     first, last = (each.rpartition(".")[0] for each in (versions()[0], versions()[-1]))
     for page in (operations, (DOCS.parent / "README.md").read_text("utf-8")):
         assert f"Apache Kafka {first} to {last}" in page
+
+
+def test_every_log_line_that_a_page_names_is_an_event_of_the_code() -> None:
+    modules = [file for folder in ("service", "api") for file in (ROOT / folder).rglob("*.py")]
+    code = "".join(module.read_text("utf-8") for module in modules)
+    events = set(re.findall(r'\.(?:debug|info|warning|error|exception)\(\s*"(\w+)"', code))
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"\bline[ \n]`(\w+)`", page.read_text("utf-8"))
+    }
+    assert named
+    assert {each for each in named if each[1] not in events} == set()
 
 
 @pytest.mark.parametrize("code", ExitCode)
