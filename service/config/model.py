@@ -296,7 +296,7 @@ class ServiceSettings:
     group_id: _Group = "ringfence"
     instance: _Instance = "0"
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    state_dir: _Folder = Path("./state-data")
+    state_dir: _Folder = Path("state-data")
     batch_records_max: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     batch_bytes_max: Annotated[int, Field(ge=1024 * 1024, le=1024**3)] = 64 * 1024 * 1024
     batch_wait_ms: Annotated[int, Field(ge=1, le=10_000)] = 20

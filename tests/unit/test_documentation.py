@@ -100,11 +100,12 @@ def test_every_exit_code_is_documented(code: ExitCode) -> None:
     "section",
     [ServiceSettings, AddressSettings, BridgeSettings, TracingSettings, SchemaRegistrySettings],
 )
-def test_the_defaults_of_numbers_are_the_documented_ones(section: type) -> None:
+def test_the_defaults_of_numbers_and_paths_are_the_documented_ones(section: type) -> None:
     for field in fields(section):
-        if type(field.default) in {int, float}:
+        if isinstance(field.default, int | float | Path) and not isinstance(field.default, bool):
             row = next(row for row in CONFIGURATION.splitlines() if f"`{field.name}`" in row)
-            assert f"`{field.default}`" in row
+            default = f'"{field.default}"' if isinstance(field.default, Path) else field.default
+            assert f"`{default}`" in row
 
 
 @pytest.mark.parametrize("parameter", signature(Publisher).parameters.values())
