@@ -220,6 +220,7 @@ def section_problems(document: Mapping[str, object]) -> Iterator[ConfigIssue]:
         if name not in _SECTIONS:
             near = nearest(name, _SECTIONS)
             fix = f"the nearest is {near}: rename or remove it" if near else "remove it"
+            fix = "write [[routes]] above each route" if near == "routes" else fix
             yield ConfigIssue(f"{name} is not a section", fix)
         elif name == "routes":
             if not isinstance(content, list) or not all(isinstance(r, dict) for r in content):
@@ -341,6 +342,10 @@ def load_lenient(
     service = read_part(ServiceSettings, "service", document, variables, problems)
     api = read_part(ApiSettings, "api", document, variables, problems)
     registry = read_part(SchemaRegistrySettings, "schema_registry", document, variables, problems)
+    if _lacks_routes(document):
+        what = "[[routes]] is missing, so there is nothing to read"
+        fix = 'write [[routes]] with inputs = ["your-topic"]'
+        problems.append(ConfigIssue(what, fix, (("routes",),)))
     routes = _read_routes(document.get("routes"), service.group_id, registry, problems)
     addresses = read_addresses(document.get("addresses"), problems)
     problems.extend(timing_problems(kafka, service))
@@ -365,6 +370,12 @@ def read_part(
     return read_section(section, given, problems)
 
 
+def _lacks_routes(document: Mapping[str, object]) -> bool:
+    """Whether the file has no routes, not even ones that `section_problems` reports."""
+    misspelled = (nearest(name, _SECTIONS) == "routes" for name in document)
+    return not document.get("routes") and not any(misspelled)
+
+
 def _read_kafka(
     content: object, environ: Mapping[str, str], problems: list[ConfigIssue]
 ) -> KafkaSettings:
@@ -380,8 +391,10 @@ def _read_routes(
     registry: SchemaRegistrySettings,
     problems: list[ConfigIssue],
 ) -> tuple[RouteSettings, ...]:
+    tables = tables_of(content)
     named = [
-        read_route(keys, number, problems) for number, keys in enumerate(tables_of(content), 1)
+        read_route(keys, f"{number} of {len(tables)}", problems)
+        for number, keys in enumerate(tables, 1)
     ]
     problems.extend(route_problems(named, group_id, has_registry=bool(registry.url)))
     return usable(named)
@@ -396,12 +409,12 @@ def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
     )
 
 
-def read_route(keys: Mapping[str, object], number: int, problems: list[ConfigIssue]) -> NamedRoute:
-    """Read one route; `number` names it in problems if it has neither name nor inputs."""
+def read_route(keys: Mapping[str, object], place: str, problems: list[ConfigIssue]) -> NamedRoute:
+    """Read one route; `place` names it in problems if it has neither name nor inputs."""
     inputs = keys.get("inputs")
-    first = inputs[0] if isinstance(inputs, list) and inputs else None
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     label = keys.get("name") or first
-    where = f'routes["{label}"]' if isinstance(label, str) else f"routes[{number}]"
+    where = f'routes["{label}"]' if label and isinstance(label, str) else f"routes[{place}]"
     table = table_of(keys, where, ("routes", str(label)))
     route = read_section(RouteSettings, table, problems)
     if not route.name and route.inputs:

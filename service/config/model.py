@@ -428,10 +428,6 @@ class BridgeSettings:
 S = TypeVar("S")
 
 
-# The value of an unknown key may be a misplaced secret.
-_SECRET: Final = re.compile(r"pas+w|passphrase|secret|token|credential|jaas|pem")
-
-
 _SECRET_KEYS: Final = frozenset({"password"})
 
 
@@ -463,7 +459,7 @@ def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -
     for key, given in table.keys.items():
         paths = ((*table.path, key),)
         if key not in known:
-            problems.append(_unknown(given, key, known)._replace(paths=paths))
+            problems.append(_unknown(given.name, key, known)._replace(paths=paths))
             continue
         try:
             accepted[key] = known[key].read(given.value)
@@ -473,10 +469,12 @@ def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -
     return accepted
 
 
-def _unknown(given: GivenValue, key: str, known: Iterable[str]) -> ConfigIssue:
-    """Return the problem of an unknown key: the most similar known key, or all of them."""
-    value = '"***"' if _SECRET.search(key) else shown(given.value)
-    what = f"{given.name} is not a setting (it is {value})"
+def _unknown(name: str, key: str, known: Iterable[str]) -> ConfigIssue:
+    """Return the problem of an unknown key: the most similar known key, or all of them.
+
+    It leaves out the value, which may be a misplaced secret.
+    """
+    what = f"{name} is not a setting"
     near = nearest(key, known)
     if near is not None:
         return ConfigIssue(what, f"the nearest is {near}: rename or remove it")

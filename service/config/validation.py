@@ -8,7 +8,7 @@ import re
 import ssl
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -87,7 +87,7 @@ def route_problems(
     routes: Sequence[NamedRoute], group_id: str, *, has_registry: bool
 ) -> list[ConfigIssue]:
     """Return everything that is wrong with the routes; some need a schema registry."""
-    problems = [] if routes else [_no_routes()]
+    problems: list[ConfigIssue] = []
     for named in routes:
         for key, problem in _problems_of(named, group_id):
             problems.append(problem._replace(paths=(named.path(key),)))
@@ -98,6 +98,12 @@ def route_problems(
     problems.extend(_read_and_written(routes))
     problems.extend(_replies_among_records(routes))
     return problems
+
+
+def invalid_routes(problems: Iterable[ConfigIssue]) -> frozenset[str]:
+    """Return the names of the routes that have problems."""
+    paths = (path for problem in problems for path in problem.paths)
+    return frozenset(path[1] for path in paths if path[0] == "routes" and len(path) > 1)
 
 
 def reads_schemas(route: RouteSettings) -> bool:
@@ -117,14 +123,6 @@ def _without_registry(named: NamedRoute) -> Iterator[ConfigIssue]:
             what = f'{named.where}.{key} is "{template}", and schema_registry.url is not set'
             fix = "set url in [schema_registry] to the registry that has the schemas"
             yield ConfigIssue(what, fix, (named.path(key),))
-
-
-def _no_routes() -> ConfigIssue:
-    return ConfigIssue(
-        "[[routes]] is missing, so there is nothing to read",
-        'write [[routes]] with inputs = ["your-topic"], or keep the last one and pause it',
-        (("routes",),),
-    )
 
 
 def _problems_of(named: NamedRoute, group_id: str) -> Iterator[tuple[str, ConfigIssue]]:

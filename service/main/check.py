@@ -125,11 +125,16 @@ class CheckReport(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def check(config: Config) -> CheckReport:
-    """Check the configuration against the broker; raise ExitError 3 if it does not answer."""
+def check(config: Config, invalid_routes: Collection[str] = ()) -> CheckReport:
+    """Check the configuration against the broker; raise ExitError 3 if it does not answer.
+
+    `invalid_routes` are names of routes with invalid settings, which have defaults here. They are
+    not compared with the first start.
+    """
     try:
         clients = KafkaClients(config)
-        return report_in_effect(config, clients, KafkaAclQueries(clients.admin()), SystemClock())
+        rights = KafkaAclQueries(clients.admin())
+        return report_in_effect(config, clients, rights, SystemClock(), invalid_routes)
     except KafkaException as error:
         fault = error.args[0]
         servers = config.kafka.common.get(SERVERS)
@@ -141,14 +146,19 @@ def check(config: Config) -> CheckReport:
 
 
 def report_in_effect(
-    file: Config, clients: Clients, rights: AclQueries, clock: Clock
+    file: Config,
+    clients: Clients,
+    rights: AclQueries,
+    clock: Clock,
+    invalid_routes: Collection[str] = (),
 ) -> CheckReport:
     """Report on the file together with the settings made over REST, if they may be read."""
     topic = config_topic(file.service.group_id)
     operations = rights.of_topics([topic]).get(topic)
     may_read = operations is None or operations >= READING
     found = in_effect(file, clients, clock) if may_read else EffectiveConfig(file)
-    report = report_of(found.config, clients.cluster, rights, found.layout)
+    first = found.layout and found.layout.without(invalid_routes)
+    report = report_of(found.config, clients.cluster, rights, first)
     if found.fault is None:
         return report
     problem = ConfigIssue(found.fault, "correct the file, or set them again over REST")

@@ -318,7 +318,7 @@ class CheckFinding(NamedTuple):
 
 def _check_service(config_file: Path) -> CheckFinding:
     from service.config.load import load_lenient
-    from service.config.validation import exposed_files
+    from service.config.validation import exposed_files, invalid_routes
     from service.kafka.clients import property_problems
     from service.main.check import check as ask_broker
     from service.main.check import memory_warnings
@@ -331,7 +331,7 @@ def _check_service(config_file: Path) -> CheckFinding:
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
         return CheckFinding(problems, {}, warnings)
 
-    report = _answered(problems, lambda: ask_broker(config))
+    report = _answered(problems, lambda: ask_broker(config, invalid_routes(problems)))
     topics = {"inputs": report.inputs, "outputs": report.outputs}
     return CheckFinding([*problems, *report.problems], topics, warnings)
 

@@ -5,7 +5,7 @@ is remembered. With other values the service would look for it elsewhere. So the
 and a later difference stops the service at its start.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from service.config.load import Config
@@ -47,6 +47,11 @@ class Topology(NamedTuple):
         routes = {r.name: RouteTopology(r.scope, r.address, r.id) for r in config.routes}
         is_needed = any(route.scope == "address" for route in config.routes)
         return cls(routes, partitions, service.by_address_partitions if is_needed else 0)
+
+    def without(self, names: Collection[str]) -> "Topology":
+        """Return the topology without some routes, which are then new ones."""
+        routes = {name: route for name, route in self.routes.items() if name not in names}
+        return self._replace(routes=routes)
 
     @property
     def record(self) -> MetadataRecord:

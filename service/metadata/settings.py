@@ -21,6 +21,12 @@ _FIXED: Final = ("scope", "address", "id")
 
 _BY_ADDRESS: Final = "by-address"
 
+_NO_ROUTES: Final = ConfigIssue(
+    "no route is left, so there is nothing to read",
+    "keep the last route and pause it",
+    (("routes",),),
+)
+
 
 class SettingsOverlay(NamedTuple):
     """The settings made over REST, as they were given."""
@@ -79,6 +85,8 @@ def apply_overlay(
     problems: list[ConfigIssue] = []
     named = list(_routes(file, overlay, problems))
     has_registry = bool(file.schema_registry.url)
+    if not named:
+        problems.append(_NO_ROUTES)
     problems += route_problems(named, file.service.group_id, has_registry=has_registry)
     problems += _own_log(named)
     book = _addresses(file, overlay, problems)
@@ -148,7 +156,7 @@ def _own_route(name: str, keys: Keys | None, problems: list[ConfigIssue]) -> Ite
         what = f'routes["{name}"].name is "{given}"'
         fix = "the name of a route cannot change; omit the key"
         problems.append(ConfigIssue(what, fix, (("routes", name, "name"),)))
-    yield read_route({**keys, "name": name}, 0, problems)
+    yield read_route({**keys, "name": name}, "", problems)
 
 
 def _addresses(file: Config, overlay: SettingsOverlay, problems: list[ConfigIssue]) -> AddressBook:

@@ -1,10 +1,13 @@
 """What a command goes by that has only the file of a service: what the service itself goes by."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from service.config.load import load_lenient
+from service.config.validation import invalid_routes
 from service.kafka.topics import config_topic
 from service.main.check import report_in_effect
 from service.metadata.effective_config import EffectiveConfig, in_effect
@@ -68,6 +71,19 @@ def test_check_reports_a_route_that_contradicts_its_first_start(managed_by: str)
     )
     named = replace(living.config, routes=(replace(route, name="new", id="{json:/order/id}"),))
     assert report_in_effect(named, clients, rights, living.clock).problems == ()
+
+
+def test_check_does_not_compare_an_invalid_route_with_its_first_start(tmp_path: Path) -> None:
+    file = tmp_path / "ringfence.toml"
+    file.write_text('[[routes]]\ninputs = ["orders"]\nid = "{key"\n', encoding="utf-8")
+    read, problems = load_lenient(file, {})
+    assert read is not None
+    living = Living()
+    clients, rights = living.clients("command"), FakeRights(living.cluster)
+    changed = replace(living.config, routes=read.routes)
+    invalid = invalid_routes(problems)
+    assert invalid == {"orders"}
+    assert report_in_effect(changed, clients, rights, living.clock, invalid).problems == ()
 
 
 def test_check_reports_settings_that_do_not_hold_with_the_file() -> None:
