@@ -210,8 +210,9 @@ class RedriveCoordinator:
 
     async def _do(self, runner: RedriveRunner) -> None:
         """Run one job as far as possible now; after a failure it restarts from its saved state."""
-        name = runner.job.id
-        _log.info("redrive_begins", redrive=name, state=runner.job.state)
+        name, sends = runner.job.id, runner.job.is_running
+        if sends:
+            _log.info("redrive_begins", redrive=name)
         try:
             owners = await run_in_daemon_thread(
                 lambda: DeadLetterOwners.now(self._config(), self._clients().cluster)
@@ -221,7 +222,10 @@ class RedriveCoordinator:
                 await runner.run(owners.owner, reader)
             finally:
                 await run_in_daemon_thread(reader.close)
-            _log.info("redrive_rests", redrive=name, state=runner.job.state)
+            if runner.job.is_running:
+                _log.info("redrive_rests", redrive=name)
+            elif sends:
+                _log.info("redrive_ends", redrive=name, state=runner.job.state)
         except JobDeletedError:
             _log.info("redrive_gone", redrive=name)
         except KafkaException as error:

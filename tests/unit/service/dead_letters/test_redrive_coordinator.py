@@ -165,6 +165,15 @@ def test_a_requested_redrive_is_decided_once_and_reported_until_its_end(site: Si
     assert site.output == "abc"
 
 
+def test_a_redrive_logs_its_begin_and_its_end_and_not_that_it_is_cleared(site: Site) -> None:
+    site.works()
+    name = site.order()
+    assert site.over(name) == "done"
+    told = [each for each in site.logged if each.get("redrive") == name]
+    assert [each["event"] for each in told] == ["redrive_begins", "redrive_ends"]
+    assert told[1]["state"] == "done"
+
+
 def test_a_redrive_that_is_ordered_again_under_its_key_is_the_same_on_every_instance(
     site: Site,
 ) -> None:
