@@ -49,8 +49,12 @@ def serve(
         calm_garbage_collector()
         server = serve_api(config, supervisor, hang_limit_s)
         _log.info("started", api=server.url, group_id=config.service.group_id)
+
+        def ready(partitions: int) -> None:
+            _log.info("ready", api=server.url, console=f"{server.url}/", partitions=partitions)
+
         try:
-            supervisor.run()
+            supervisor.run(ready)
         finally:
             server.stop()
     finally:

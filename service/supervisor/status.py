@@ -87,6 +87,12 @@ def instance_status(
     )
 
 
+def running_partitions(status: ServiceStatus) -> int:
+    """Return the number of partitions that the instance owns; 0 unless all of them are running."""
+    are_running = all(each.phase == "running" for each in status.partitions)
+    return len(status.partitions) if status.phase == "running" and are_running else 0
+
+
 def _phase(
     states: Sequence[WorkerState], *, has_run: bool, stopping: bool
 ) -> tuple[ServicePhase, str | None]:

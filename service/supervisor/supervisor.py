@@ -21,7 +21,7 @@ from service.config.tasks import Hop, Task, share_of, tasks_of, tasks_on
 from service.errors import ExitCode, ExitError
 from service.queries.status import ServiceStatus
 from service.supervisor.protocol import WorkerSetup
-from service.supervisor.status import instance_status
+from service.supervisor.status import instance_status, running_partitions
 from service.supervisor.worker_handle import WorkerHandle
 
 _FIRST_PAUSE_S: Final = 0.5
@@ -65,6 +65,9 @@ def how_it_ended(code: int) -> str:
 
 
 _LOOK_S: Final = 0.1
+
+_SETTLED_S: Final = 3.0
+"""How long partitions stay the same when no worker is joining its group any more."""
 
 _ASLEEP_S: Final = 5.0
 
@@ -122,6 +125,8 @@ class Supervisor:
         self._started_s: dict[Task, float] = {}
         self._due_s: dict[Task, float] = {}
         self._ran: set[Task] = set()
+        self._owned: frozenset[tuple[str, int]] = frozenset()
+        self._owned_since_s = self._checked_s
 
     def on_restart(self, callback: Callable[[Task], None]) -> None:
         """Call `callback` before every restart of a worker."""
@@ -132,11 +137,19 @@ class Supervisor:
         for handle in self.handles:
             self._start(handle)
 
-    def run(self) -> None:
-        """Keep the workers running until `stop` is called; ExitError for every other end."""
+    def run(self, on_ready: Callable[[int], None] = lambda _partitions: None) -> None:
+        """Keep the workers running until `stop` is called; ExitError for every other end.
+
+        Call `on_ready` once, with the number of partitions that the instance owns: when they are
+        all running, and are all that there are or have not changed for some seconds.
+        """
         end: ExitError | None = None
+        is_ready = False
         while not self._stopping and end is None:
             end = self._check_all()
+            if not is_ready and (partitions := self._settled_partitions()):
+                is_ready = True
+                on_ready(partitions)
             self._wake.wait(_LOOK_S)
             self._wake.clear()
         self._stopping = True
@@ -179,6 +192,15 @@ class Supervisor:
         return next((each.cluster_id for each in reports if each and each.cluster_id), None)
 
     # Only on the main thread.
+
+    def _settled_partitions(self) -> int:
+        """Return the number of partitions; 0 unless all run and none is about to move."""
+        status, now_s = self.read(), time.monotonic()
+        owned = frozenset((each.topic, each.partition) for each in status.partitions)
+        if owned != self._owned:
+            self._owned, self._owned_since_s = owned, now_s
+        is_settled = status.complete or now_s - self._owned_since_s >= _SETTLED_S
+        return running_partitions(status) if is_settled else 0
 
     def _start(self, handle: WorkerHandle) -> None:
         self._started_s[handle.task] = time.monotonic()

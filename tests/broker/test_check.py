@@ -111,7 +111,10 @@ def test_the_first_start_of_a_group_logs_json_alone_and_no_answer_that_is_a_faul
         service="workers = 2", more=f'[[routes]]\ninputs = ["{by_address}"]\nscope = "address"'
     )
     service.wait_ready(14)
+    eventually(lambda: '"ready"' in service.log.read_text(), service)
     events = [json.loads(line) for line in service.log.read_text().splitlines()]
+    (ready,) = [each for each in events if each["event"] == "ready"]
+    assert (ready["console"], ready["partitions"]) == (f"{ready['api']}/", 14)
     assert [event for event in events if event["logger"] == "librdkafka"] == []
     answers = [each for each in events if "which answered" in each.get("reason", "")]
     # One that does not come in time is no answer.

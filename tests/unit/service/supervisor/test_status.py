@@ -7,7 +7,13 @@ import pytest
 
 from service.config.tasks import Hop, Task
 from service.queries.status import PartitionStatus, ServiceStatus
-from service.supervisor.status import NO_COUNTS, CumulativeCounts, WorkerState, instance_status
+from service.supervisor.status import (
+    NO_COUNTS,
+    CumulativeCounts,
+    WorkerState,
+    instance_status,
+    running_partitions,
+)
 
 START: Final = datetime.fromtimestamp(0, UTC)
 LATER: Final = datetime.fromtimestamp(9, UTC)
@@ -51,6 +57,16 @@ def test_partitions_are_united_and_counts_summed() -> None:
     assert (told.records_consumed, told.redriven) == (25, 5)
     assert (told.last_commit_at, told.started_at) == (LATER, START)
     assert told.complete
+
+
+def test_an_instance_is_ready_when_all_its_partitions_are_running() -> None:
+    ready = whole(part(0, 0, 1), part(1, 2))
+    assert running_partitions(ready) == 3
+    first, *others = ready.partitions
+    restoring = (first._replace(phase="restoring"), *others)
+    assert running_partitions(ready._replace(partitions=restoring)) == 0
+    assert running_partitions(whole(waiting(part(0, 0), "the broker"))) == 0
+    assert running_partitions(whole(part(0))) == 0
 
 
 def test_it_is_whole_when_every_partition_of_every_hop_is_ours() -> None:
