@@ -68,8 +68,14 @@ class HistoryPoint(NamedTuple):
 class AddressPoint(NamedTuple):
     """What an address did between two samples."""
 
+    since_s: float
     until_s: float
     decided_per_minute: float
+
+    @property
+    def middle_s(self) -> float:
+        """The time at which a chart shows it."""
+        return (self.since_s + self.until_s) / 2
 
 
 class History:
@@ -122,7 +128,9 @@ class History:
         """Return the rates of an address that has its own metric label."""
         totals = [(time_s, by_address.get(address)) for time_s, by_address in self._addresses]
         return tuple(
-            AddressPoint(until_s, 60 * _growth(before, after) / max(until_s - since_s, 1e-3))
+            AddressPoint(
+                since_s, until_s, 60 * _growth(before, after) / max(until_s - since_s, 1e-3)
+            )
             for (since_s, before), (until_s, after) in pairwise(totals)
         )
 

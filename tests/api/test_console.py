@@ -247,6 +247,17 @@ def test_a_position_leads_to_its_record_and_a_dead_letter_to_its_own_page(
     assert "topic-partition@offset" in page_of(client, "/console/record?at=orders", 422).text
 
 
+def test_the_page_of_a_record_marks_no_entry_of_the_navigation(client: TestClient) -> None:
+    assert 'aria-current="page"' in client.get("/console/dead-letters").text
+    assert 'aria-current="page"' not in client.get("/console/record?at=orders-3@42").text
+
+
+def test_the_table_of_routes_shows_id_and_dead_letter(client: TestClient) -> None:
+    shown = page_of(client, "/console/settings").text
+    assert "Address, id Output, dead letter" in " ".join(shown.split())
+    assert "{topic}.dlq" in shown
+
+
 def test_the_search_finds_addresses_ids_and_positions(client: TestClient) -> None:
     (search,) = (form for form in page_of(client, "/").forms if form.action == "/console/find")
     assert search.fields == {"q": ""}

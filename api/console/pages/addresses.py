@@ -75,7 +75,7 @@ def add(routes: APIRouter, history: History) -> None:
             requested_window=params.get("retry_window", ""),
             requested_rate=params.get("rate", ""),
             rates=rate_chart(points),
-            marks=time_marks([each.until_s for each in points]),
+            marks=time_marks([each.middle_s for each in points]),
             forgotten=_count(params.get("done", "")),
         )
 
@@ -113,7 +113,11 @@ def rate_chart(points: Sequence[AddressPoint]) -> Chart | None:
         f"They reached {most} and are now {now}.",
         [("Decided", "accepted", rates)],
         [
-            tooltip(each.until_s, f"{words.number(each.decided_per_minute)} per minute")
+            tooltip(
+                each.since_s,
+                f"{words.number(each.decided_per_minute)} per minute, "
+                f"in the {each.until_s - each.since_s:.0f} s from then on",
+            )
             for each in points
         ],
         10.0,

@@ -98,7 +98,7 @@ def _add_steps(routes: APIRouter) -> None:
 
 def _add_record(routes: APIRouter) -> None:
     @routes.get("/console/record")
-    @shows_problems("letters")
+    @shows_problems("record")
     async def record(request: Request) -> Response:
         """Show the record at a position: a dead letter on its own page, else that of an input."""
         params, api = query_of(request), ConsoleClient(request)
@@ -114,7 +114,7 @@ def _add_record(routes: APIRouter) -> None:
         return await page(
             request,
             "record.html",
-            section="letters",
+            section="record",
             at=at,
             found=found,
             letters=letters,

@@ -89,13 +89,15 @@ def test_an_address_that_comes_later_has_nothing_before() -> None:
     history = history_of(
         sample(0.0, by_address={"old": 5.0}), sample(60.0, by_address={"old": 8.0, "new": 4.0})
     )
-    assert history.of_address("old") == ((60.0, 3.0),)
-    assert history.of_address("new") == ((60.0, 4.0),)
+    assert history.of_address("old") == ((0.0, 60.0, 3.0),)
+    assert history.of_address("new") == ((0.0, 60.0, 4.0),)
 
 
 def test_the_rate_of_an_address_is_per_minute_though_a_sample_is_late() -> None:
     history = history_of(sample(0.0, by_address={"a": 0.0}), sample(90.0, by_address={"a": 6.0}))
-    assert history.of_address("a") == ((90.0, 4.0),)
+    (point,) = history.of_address("a")
+    assert point == (0.0, 90.0, 4.0)
+    assert point.middle_s == 45.0
 
 
 @given(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=50), st.floats(0.01, 1.0))
