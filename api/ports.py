@@ -76,8 +76,8 @@ class RedrivePort(Protocol):
         """Estimate what a redrive would affect, without starting it."""
         ...
 
-    def all(self) -> tuple[RedriveView, ...]:
-        """Return all known redrives, newest first."""
+    def all(self, letter: DeadLetterView | None = None) -> tuple[RedriveView, ...]:
+        """Return all known redrives, newest first; with a dead letter, only those that sent it."""
         ...
 
     def get(self, name: str) -> RedriveView | None:

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from api.audit_context import Reason, WithReason, actor_of, changed
 from api.middleware.idempotency import HEADER, KEY_CHARS_MAX
 from api.openapi import errors
-from api.parameters import PageSize, PageToken, name_of, parse_id, token_of
+from api.parameters import PageSize, PageToken, name_of, parse_id, parse_position, token_of
 from api.ports import ServiceView, may_read_payload
 from api.problems import (
     FORBIDDEN,
@@ -317,6 +317,15 @@ OnceKey = Annotated[
     ),
 ]
 
+LetterOf = Annotated[
+    str | None,
+    Query(
+        max_length=300,
+        description="The position of a dead letter, as topic-partition@offset: list only the "
+        "redrives that have sent it; none if no dead letter is there.",
+    ),
+]
+
 Name = Annotated[str, Path(max_length=100, description="The id of the redrive.")]
 
 _CREATED: Final = {
@@ -335,8 +344,15 @@ _CREATED: Final = {
 def router(view: ServiceView) -> APIRouter:
     """Build the router for `/v1/redrives`."""
     routes = APIRouter(tags=["dead letters"])
-    redrives = view.redrives
+    redrives, letters = view.redrives, view.letters
     assert redrives is not None  # set in a program that writes dead letters
+    assert letters is not None  # likewise
+
+    def redrives_of(at: str | None) -> tuple[RedriveView, ...]:
+        if at is None:
+            return redrives.all()
+        found = letters.one(dead_letter.DeadLetterPosition(*parse_position(at)))
+        return () if isinstance(found, dead_letter.Absence) else redrives.all(found)
 
     @routes.post("/v1/redrives", response_model=None, status_code=202, responses=_CREATED)
     async def begin(
@@ -365,11 +381,15 @@ def router(view: ServiceView) -> APIRouter:
 
     @routes.get("/v1/redrives", responses=errors(NOT_POSSIBLE, UNAVAILABLE))
     async def all_redrives(
-        request: Request, page_size: PageSize = 100, page_token: PageToken = ""
+        request: Request,
+        letter: LetterOf = None,
+        page_size: PageSize = 100,
+        page_token: PageToken = "",
     ) -> Redrives:
         """List the known redrives, newest first."""
         after = name_of(page_token)
-        found = [_redrive_of(each, request) for each in await run_in_threadpool(redrives.all)]
+        listed = await run_in_threadpool(redrives_of, letter)
+        found = [_redrive_of(each, request) for each in listed]
         left = [each for each in found if after is None or _sort_key(each) < after]
         page = left[:page_size]
         token = token_of(_sort_key(page[-1])) if len(left) > page_size else None

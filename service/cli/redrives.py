@@ -8,11 +8,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from service.cli import ids
-from service.cli.arguments import Document, path_of, position_of
+from service.cli.arguments import PAGE_MAX, Document, path_of, position_of
 from service.cli.cells import Cell, Tone, count, phase, position, share, span, word
 from service.cli.command import CommandContext, Limit, Risk, confirm, noun, verb
 from service.cli.dead_letters import FilterOptions, breakdown, table
 from service.cli.page import Facts, Page, Part, Table, Title
+from service.cli.problem import ApiError
 from service.errors import ExitCode, ExitError
 from service.formatting import plural
 
@@ -228,9 +229,7 @@ def start(
     order = _order(mode, options, letters or [], rate, limit)
     preview = call.api.post("/v1/redrives", order, dry_run=True)
     for each in preview["samples"] if letters else ():
-        if ids.is_accepted(each, ids.of_letter(call, each)):
-            at = position(each).plain
-            call.screen.note(f"{at}: a redrive has accepted it since; see ringfence why {at}.")
+        _note_redriven(call, each)
     if call.dry_run:
         call.screen.show(preview, lambda: preview_page(call, mode, preview))
         if text := warning(preview):  # otherwise the question contains it
@@ -290,6 +289,34 @@ def follow(call: CommandContext, name: str) -> Document:
         if ended:
             return job
         time.sleep(LOOK_EVERY_S)
+
+
+def of_letter(call: CommandContext, letter: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the redrives that have sent a dead letter, newest first; none if the API refuses."""
+    at = position(letter).plain
+    try:
+        found: Document = call.api.get("/v1/redrives", letter=at, page_size=PAGE_MAX)
+    except ApiError as refused:
+        call.screen.note(f"Whether it was redriven cannot be looked up now: {refused.sentence}")
+        return ()
+    return found["redrives"]  # type: ignore[no-any-return]  # of a document
+
+
+def _note_redriven(call: CommandContext, letter: Mapping[str, Any]) -> None:
+    """Write a note if a redrive has sent a dead letter before."""
+    at, did = position(letter).plain, "accepted"
+    if not ids.is_accepted(letter, ids.of_letter(call, letter)):
+        sent = of_letter(call, letter)
+        if not sent:
+            return
+        did = "accepted" if accepting(sent) else "sent"
+    call.screen.note(f"{at}: a redrive has {did} it since; see ringfence why {at}.")
+
+
+def accepting(jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the newest redrive that has accepted all its dead letters, or None."""
+    done = (job for job in jobs if 0 < job["progress"]["accepted"] == job["progress"]["matched"])
+    return next(done, None)
 
 
 def _order(

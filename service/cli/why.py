@@ -2,14 +2,13 @@
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import chain
 from typing import Annotated, Any, Final
 
 import typer
 
 from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, id_text
-from service.cli import dead_letters, ids
+from service.cli import dead_letters, ids, redrives
 from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, position_of
 from service.cli.cells import position
 from service.cli.command import CommandContext, single, verb
@@ -17,6 +16,7 @@ from service.cli.dead_letters import letter_page
 from service.cli.page import Page
 from service.cli.problem import FORBIDDEN, NOT_FOUND, ApiError
 from service.errors import AdminExit, ExitError
+from service.formatting import plural
 
 app = single()
 
@@ -84,8 +84,17 @@ def _explain(call: CommandContext, letter: Document, among: int | None) -> None:
         _show(call, letter, known)
         call.screen.note("A redrive has accepted it since: it is the accepted record now.")
         return
+    sent = redrives.of_letter(call, letter) if letter["source"] is not None else ()
+    accepting = redrives.accepting(sent)
+    if accepting is not None:
+        _show(call, letter, known)
+        call.screen.note(
+            f"A redrive has accepted it since, with mode {accepting['mode']}, so the output has "
+            f"it: ringfence redrive show {accepting['id']}"
+        )
+        return
     newer = None
-    if among is not None and letter["source"] is not None and _was_refused_again(call, letter):
+    if among is not None and any(job["progress"]["refused"] for job in sent):
         source = RecordPosition(*(letter["source"][name] for name in RecordPosition._fields))
         newest = _letter_of(call, source, among, letter["time"])
         if newest is None:
@@ -96,28 +105,19 @@ def _explain(call: CommandContext, letter: Document, among: int | None) -> None:
         elif position(newest) != position(letter):
             newer = newest
     _show(call, letter, known, newer)
-    here = position(letter).plain
     if newer is not None:
         again = position(newer).plain
         call.screen.note(f"A redrive refused it again, as {again}: ringfence why {again}")
-    elif call.screen.terminal:
+        return
+    for job in sent[:1]:
+        done = job["progress"]
+        call.screen.note(
+            f"A redrive has sent it since, and has accepted {done['accepted']:,} of "
+            f"{plural(done['matched'], 'dead letter')}: ringfence redrive show {job['id']}"
+        )
+    if call.screen.terminal:
         for step in _NEXT_STEPS.get(letter["reason"], ()):
-            call.screen.note(step.replace("{here}", here))
-
-
-def _was_refused_again(call: CommandContext, letter: Document) -> bool:
-    """Whether a redrive that is still listed has refused dead letters since this one."""
-    try:
-        jobs = call.api.get("/v1/redrives", page_size=PAGE_MAX)["redrives"]
-    except ApiError as refused:
-        call.screen.note(f"Whether it was redriven cannot be looked up now: {refused.sentence}")
-        return False
-    since = datetime.fromisoformat(letter["time"])
-    return any(
-        job["progress"]["refused"]
-        and (job["ended_at"] is None or datetime.fromisoformat(job["ended_at"]) >= since)
-        for job in jobs
-    )
+            call.screen.note(step.replace("{here}", position(letter).plain))
 
 
 def _show(

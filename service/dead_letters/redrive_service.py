@@ -97,10 +97,10 @@ class RedriveService:
         total = len(order.letters) or sum(span.end - span.start for span in spans)
         return RedriveEstimate(order, total, counts, dict(skipped), tuple(samples))
 
-    def all(self) -> tuple[RedriveView, ...]:
-        """Return all redrives, the newest first."""
-        jobs = self._coordinator.jobs()
-        return tuple(jobs[name].view for name in sorted(jobs, reverse=True))
+    def all(self, letter: DeadLetterView | None = None) -> tuple[RedriveView, ...]:
+        """Return all redrives, the newest first; with a dead letter, only those that sent it."""
+        jobs = sorted(self._coordinator.jobs().items(), reverse=True)
+        return tuple(job.view for _, job in jobs if letter is None or job.has_sent(letter))
 
     def get(self, name: str) -> RedriveView | None:
         """Return the redrive with an id, or None."""

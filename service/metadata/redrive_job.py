@@ -14,10 +14,12 @@ from service.dedup.dead_letter import (
     MODES,
     DeadLetterFilter,
     DeadLetterPosition,
+    DeadLetterView,
     RedriveProgress,
     RedriveRequest,
     RedriveView,
     State,
+    matches,
 )
 from service.metadata.record import MetadataRecord, read
 
@@ -75,6 +77,20 @@ class RedriveJob(NamedTuple):
     def records_total(self) -> int:
         """About how many dead letters it has to read."""
         return len(self.order.letters) or sum(span.end - span.start for span in self.spans)
+
+    def has_sent(self, letter: DeadLetterView) -> bool:
+        """Whether a dead letter is one of its dead letters and before its position.
+
+        It may have skipped the dead letter, for example because no route has its input.
+        """
+        if self.order.letters and letter.place not in self.order.letters:
+            return False
+        return matches(letter, self.order.filter) and any(
+            span[:2] == letter.place[:2]
+            and span.start <= letter.place.offset < span.end
+            and (number < self.span or (number == self.span and letter.place.offset < self.offset))
+            for number, span in enumerate(self.spans)
+        )
 
     def ended(self, state: State, now_ms: int, error: str | None = None) -> "RedriveJob":
         """Return the job in a final state; a job that has ended already is not changed."""

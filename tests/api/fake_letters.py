@@ -10,7 +10,9 @@ from service.dedup.dead_letter import (
     DeadLetterPosition,
     DeadLetterView,
     InputRecord,
+    Mode,
     RedriveEstimate,
+    RedriveProgress,
     RedriveRequest,
     RedriveView,
     SourcePosition,
@@ -125,6 +127,14 @@ class FakeLetters:
         )
 
 
+def sent_job(mode: Mode, progress: RedriveProgress) -> RedriveJob:
+    """A redrive that has sent all dead letters of its one partition."""
+    spans = (DeadLetterRange("orders.dlq", 0, 0, 100),)
+    order = RedriveRequest(mode, DeadLetterFilter())
+    job = RedriveJob("1-sent", order, spans, NOW_MS, NOW_MS, span=1, progress=progress)
+    return job.ended("done", NOW_MS)
+
+
 class FakeRedrives:
     """Jobs that nobody carries out."""
 
@@ -140,6 +150,10 @@ class FakeRedrives:
         if not self._is_up:
             raise Unavailable("The metadata topic was not read yet; ask again.")
         return self._all
+
+    def know(self, job: RedriveJob) -> None:
+        """Such a job is there."""
+        self._all[job.id] = job
 
     def order(self, order: RedriveRequest, key: str | None = None) -> RedriveView:
         if key is not None and key in self._keys:
@@ -158,8 +172,9 @@ class FakeRedrives:
             counts = counts._replace(matched=len(order.letters), foreign=0)
         return RedriveEstimate(order, 9, counts, {"foreign": counts.foreign}, (LETTER,))
 
-    def all(self) -> tuple[RedriveView, ...]:
-        return tuple(self._jobs[name].view for name in sorted(self._jobs, reverse=True))
+    def all(self, letter: DeadLetterView | None = None) -> tuple[RedriveView, ...]:
+        jobs = sorted(self._jobs.items(), reverse=True)
+        return tuple(job.view for _, job in jobs if letter is None or job.has_sent(letter))
 
     def get(self, name: str) -> RedriveView | None:
         return self._jobs[name].view if name in self._jobs else None

@@ -15,11 +15,11 @@ from api.console.pages.addresses import is_short
 from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
-from service.dedup.dead_letter import SourcePosition
+from service.dedup.dead_letter import Mode, RedriveProgress, SourcePosition
 from service.queries.status import ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
-from tests.api.fake_letters import FakeLetters
+from tests.api.fake_letters import FakeLetters, FakeRedrives, sent_job
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, STRANGE
 from tests.api.guarded import TOKENS, client_of
 
@@ -198,6 +198,20 @@ def test_a_letter_whose_record_a_redrive_has_accepted_says_so_before_it_is_redri
     for client, says in ((accepted, True), (client_of(view), False)):
         for path in (LETTER, "/console/redrives/count?letter=orders.dlq-0@7"):
             assert ("Accepted since." in page_of(client, path).text) == says
+
+
+@pytest.mark.parametrize("mode", ["through", "forget", "bypass"])
+def test_a_letter_without_an_id_that_a_redrive_accepted_says_so_too(
+    view: ServiceView, mode: Mode
+) -> None:
+    letters = FakeLetters((LETTER_VIEW._replace(identifier=None),))
+    for accepted in (0, 1):
+        progress = RedriveProgress(matched=1, accepted=accepted, refused=1 - accepted)
+        redrives = FakeRedrives(letters)
+        redrives.know(sent_job(mode, progress))
+        client = client_of(replace(view, letters=letters, redrives=redrives))
+        for path in (LETTER, "/console/redrives/count?letter=orders.dlq-0@7"):
+            assert ("Accepted since." in page_of(client, path).text) == bool(accepted)
 
 
 def test_headers_stand_beside_those_of_the_same_name_in_order() -> None:

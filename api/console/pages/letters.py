@@ -123,12 +123,20 @@ def _add_record(routes: APIRouter) -> None:
 
 
 async def is_accepted(api: ConsoleClient, letter: Mapping[str, Any]) -> bool:
-    """Return whether a redrive has accepted the record of a dead letter: its id is known by it."""
-    if letter["source"] is None or letter["address"] is None or letter["id"] is None:
+    """Return whether a redrive has certainly accepted the record of a dead letter.
+
+    Its id is known by it, or a redrive that sent it has accepted all records that it sent.
+    """
+    if letter["source"] is None:
         return False
-    known = await api.get("/v1/ids", {"address": letter["address"], "name": letter["id"]})
-    sightings = known.document["sightings"] if known.ok else ()
-    return position_of(letter["source"]) in map(position_of, sightings)
+    if letter["address"] is not None and letter["id"] is not None:
+        known = await api.get("/v1/ids", {"address": letter["address"], "name": letter["id"]})
+        sightings = known.document["sightings"] if known.ok else ()
+        if position_of(letter["source"]) in map(position_of, sightings):
+            return True
+    sent = await api.get("/v1/redrives", {"letter": position_of(letter)})
+    counts = [each["progress"] for each in sent.document["redrives"]] if sent.ok else ()
+    return any(0 < each["accepted"] == each["matched"] for each in counts)
 
 
 class ComparedPart(NamedTuple):

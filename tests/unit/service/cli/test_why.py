@@ -206,10 +206,48 @@ def test_a_record_that_a_redrive_let_through_is_said_to_be_the_accepted_one(
     assert ("A redrive has accepted it since" in ran.err) == is_redriven
 
 
-def jobs(refused: int = 0, ended_at: str | None = None) -> Reply:
-    """The redrives that are listed."""
-    job = {"progress": {"refused": refused}, "ended_at": ended_at}
-    return Reply(200, {"redrives": [job], "next_page_token": None})
+def jobs(*progress: tuple[int, int], mode: str = "bypass") -> Reply:
+    """The redrives that have sent a dead letter: how many each accepted and refused."""
+    redrives = [
+        {
+            "id": "7-x",
+            "mode": mode,
+            "progress": {
+                "matched": accepted + refused,
+                "accepted": accepted,
+                "refused": refused,
+            },
+        }
+        for accepted, refused in progress
+    ]
+    return Reply(200, {"redrives": redrives, "next_page_token": None})
+
+
+@pytest.mark.parametrize("mode", ["through", "forget", "bypass"])
+@pytest.mark.parametrize("letter", [LETTER, {**LETTER, "id": None, "reason": "missing-id"}])
+def test_a_letter_whose_redrive_accepted_all_that_it_sent_was_accepted_whatever_its_id_is(
+    shell: Shell, letter: dict[str, object], mode: str
+) -> None:
+    known = () if letter["id"] is None else (Reply(200, known_by(42)),)
+    with scripted(Reply(200, letter), *known, jobs((2, 0), mode=mode)) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url, typed="")
+    assert ran.code == 0
+    assert ran.err == (
+        f"A redrive has accepted it since, with mode {mode}, so the output has it: "
+        "ringfence redrive show 7-x\n"
+    )
+    asked = parse_qs(urlsplit(script.asked[-1].path).query)
+    assert asked["letter"] == ["orders.dlq-0@7"]
+
+
+def test_a_letter_of_which_no_redrive_tells_the_decision_leads_to_the_redrive(
+    shell: Shell,
+) -> None:
+    replies = (Reply(200, KNOWN), jobs((1, 1)), page_of(LETTER), Reply(200, LETTER))
+    with scripted(Reply(200, LETTER), *replies) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url)
+    sentence = "has sent it since, and has accepted 1 of 2 dead letters: ringfence redrive show 7-x"
+    assert (ran.code, sentence in ran.err) == (0, True), ran.err
 
 
 def page_of(*letters: Mapping[str, object], more: str | None = None) -> Reply:
@@ -220,12 +258,11 @@ AGAIN = {**LETTER, "offset": 12, "time": "2023-11-14T22:14:20Z", "redrives": 1}
 KNOWN = known_by(42)
 
 
-@pytest.mark.parametrize("ended_at", [None, "2023-11-14T22:14:21Z"])
 def test_a_letter_that_a_redrive_refused_again_leads_to_the_newest_of_its_record(
-    shell: Shell, ended_at: str | None
+    shell: Shell,
 ) -> None:
     replies = (page_of(more="1"), page_of(AGAIN), Reply(200, AGAIN))
-    started = (Reply(200, LETTER), Reply(200, KNOWN), jobs(1, ended_at))
+    started = (Reply(200, LETTER), Reply(200, KNOWN), jobs((0, 1)))
     with scripted(*started, *replies) as script:
         ran = shell("why", "orders.dlq-0@7", "--url", script.url, "--json")
     assert "it again, as orders.dlq-0@12: ringfence why orders.dlq-0@12\n" in ran.err
@@ -235,27 +272,17 @@ def test_a_letter_that_a_redrive_refused_again_leads_to_the_newest_of_its_record
     assert (asked["source"], asked["from"]) == (["orders-3@90"], [LETTER["time"]])
 
 
-@pytest.mark.parametrize(
-    "later",
-    [
-        (jobs(0),),
-        (jobs(1, "2023-11-14T22:13:19Z"),),
-        (jobs(1), page_of(LETTER), Reply(200, LETTER)),
-    ],
-)
-def test_a_letter_that_no_redrive_refused_again_is_the_last_word(
-    shell: Shell, later: tuple[Reply, ...]
-) -> None:
-    with scripted(Reply(200, LETTER), Reply(200, KNOWN), *later) as script:
+def test_a_letter_that_no_redrive_sent_is_the_last_word(shell: Shell) -> None:
+    with scripted(Reply(200, LETTER), Reply(200, KNOWN), jobs()) as script:
         ran = shell("why", "orders.dlq-0@7", "--url", script.url, "--json")
     assert (ran.err, json.loads(ran.out)["newer_dead_letter"]) == ("", None)
-    assert len(script.asked) == 2 + len(later)
+    assert len(script.asked) == 3
 
 
 def test_a_search_for_a_later_letter_that_is_too_long_names_the_command_that_goes_on(
     shell: Shell,
 ) -> None:
-    replies = (Reply(200, LETTER), Reply(200, KNOWN), jobs(1), page_of(more="1"))
+    replies = (Reply(200, LETTER), Reply(200, KNOWN), jobs((0, 1)), page_of(more="1"))
     with scripted(*replies) as script:
         ran = shell("why", "orders.dlq-0@7", "--among", "100", "--url", script.url)
     assert (ran.code, len(script.asked)) == (0, 5)
@@ -277,27 +304,36 @@ def test_a_letter_without_an_id_says_who_has_to_do_what(shell: Shell) -> None:
 
 
 def test_the_newest_letter_of_a_record_is_not_searched_again(shell: Shell) -> None:
-    replies = (page_of(LETTER), Reply(200, LETTER), Reply(200, KNOWN))
+    replies = (page_of(LETTER), Reply(200, LETTER), Reply(200, KNOWN), jobs((0, 1)))
     with scripted(ABSENT, PARTITIONS, *replies) as script:
         ran = shell("why", "orders-3@90", "--url", script.url)
-    assert (ran.code, ran.err, len(script.asked)) == (0, "", 5)
+    assert (ran.code, "refused it again" in ran.err, len(script.asked)) == (0, False, 6)
 
 
-def test_a_redrive_of_a_letter_that_was_accepted_before_is_announced_as_such(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("letter", "replies", "did"),
+    [
+        (LETTER, (Reply(200, known_by(90)),), "accepted"),
+        ({**LETTER, "id": None}, (jobs((1, 0)),), "accepted"),
+        ({**LETTER, "id": None}, (jobs((1, 1)),), "sent"),
+    ],
+)
+def test_a_redrive_of_a_letter_that_was_redriven_before_is_announced_as_such(
+    shell: Shell, letter: dict[str, object], replies: tuple[Reply, ...], did: str
+) -> None:
     preview = {
         "matched": 1,
         "redrives": 1,
         "complete": True,
         "doubles": 1,
         "skipped": {},
-        "samples": [LETTER],
+        "samples": [letter],
         "by_reason": {"duplicate": 1},
         "by_address": {"orders": 1},
         "by_topic": {"orders.dlq": 1},
     }
-    accepted = known_by(90)
     words = ("redrive", "start", "--mode", "forget", "orders.dlq-0@7", "--dry-run")
-    with scripted(Reply(200, preview), Reply(200, accepted)) as script:
+    with scripted(Reply(200, preview), *replies) as script:
         ran = shell(*words, "--url", script.url)
     assert ran.code == 0
-    assert "orders.dlq-0@7: a redrive has accepted it since" in ran.err
+    assert f"orders.dlq-0@7: a redrive has {did} it since" in ran.err

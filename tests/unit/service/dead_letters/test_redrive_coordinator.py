@@ -41,7 +41,7 @@ from tests.fakes.partition import Record
 from tests.support.helpers import answer, answered, some
 from tests.support.living import GROUP, gone
 from tests.support.waiting import eventually
-from tests.unit.service.dead_letters.redriving import DLQ, job, with_dead_letters, write
+from tests.unit.service.dead_letters.redriving import DLQ, job, views, with_dead_letters, write
 
 T = TypeVar("T")
 END = 4
@@ -363,6 +363,8 @@ def test_letters_that_are_named_are_previewed_and_sent_and_no_others(site: Site)
     assert site.coordinator.jobs()[name].spans == (DeadLetterRange(DLQ, 0, 0, 3),)
     site.over(name)
     assert site.output == "ac"
+    sent = [[job.id for job in site.orders.all(view)] for view in views(site.living.cluster)]
+    assert sent == [[name], [], [name]]
     for _ in range(9):
         site.living.write(b"foreign", topic=DLQ)
     preview = site.orders.preview(RedriveRequest("bypass", DeadLetterFilter()))
