@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field
 
 from api.schemas import Document, time_of
+from ringfence.headers import id_text
 from service.dedup import dead_letter
 
 CONTENT_BYTES_MAX = 64 * 1024
@@ -117,6 +118,17 @@ class StoredRecord(Document):
     offset: int = Field(description="The offset of the record.")
     time: datetime | None = Field(description="Timestamp of the record; null if it has none.")
     size_bytes: int = Field(description="Size of key and value, in bytes.")
+    address: str | None = Field(
+        description="Its address by the current settings of its route; null if it has none."
+    )
+    id: str | None = Field(
+        description="Its id by the current settings of its route, as text, `hex:` or `base64:`; "
+        "null if it has none."
+    )
+    id_error: str | None = Field(
+        description="Why it has no address or no id, or why they cannot be read now, as when the "
+        "schema registry does not answer; null if it has both."
+    )
     payload: Payload = Field(description="The content of the record.")
 
     @classmethod
@@ -128,6 +140,9 @@ class StoredRecord(Document):
             offset=record.place.offset,
             time=None if record.time_ms < 0 else time_of(record.time_ms),
             size_bytes=len(record.key or b"") + len(record.value or b""),
+            address=record.address,
+            id=None if record.identifier is None else id_text(record.identifier),
+            id_error=record.id_error,
             payload=_payload(record),
         )
 

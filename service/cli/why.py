@@ -1,13 +1,11 @@
 """`ringfence why`: why a record was dropped, by its dead letter, its position, or its id."""
 
-from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, id_text
 from service.cli import dead_letters, ids, redrives
 from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, position_of
 from service.cli.cells import position
@@ -159,17 +157,14 @@ def _show_accepted(call: CommandContext, at: RecordPosition, among: int) -> None
     """
     searched = f"None of the {among:,} newest dead letters is of this record."
     record = _input_record(call, at, f" {searched}")
-    identifier = None if record is None else _id_of(record)
     accepted = "It was accepted"
     if record is None:
         known = "To have its id looked up too, use a token with the role payload:read."
-    elif identifier is None:
-        known = (
-            f"It has no {DUPLICATE_ID}; if its route makes the id of other fields, look it up: "
-            "ringfence why ADDRESS ID."
-        )
+    elif record["id"] is None:
+        known = f"Its id is not known: {record['id_error']}."
     else:
-        found, others = _remembered(call, at, identifier)
+        identifier = record["id"]
+        found, others = _remembered(call, at, record["address"], identifier)
         if found is not None:
             _show(call, None, found)
             original = f"the original of the id {found['id']} at {found['address']}"
@@ -184,25 +179,16 @@ def _show_accepted(call: CommandContext, at: RecordPosition, among: int) -> None
     raise ExitError(AdminExit.NOT_FOUND, sentence)
 
 
-def _id_of(record: Mapping[str, Any]) -> str | None:
-    """Return the duplicate id in the headers of a record, as the API writes ids; None without."""
-    for header in record["payload"]["headers"]:
-        value = header["value"]
-        if header["name"] in DUPLICATE_ID_ALIASES and value is not None:
-            is_text = value["text"] is not None
-            return id_text(value["text"].encode() if is_text else b64decode(value["base64"]))
-    return None
-
-
 def _remembered(
-    call: CommandContext, at: RecordPosition, identifier: str
+    call: CommandContext, at: RecordPosition, own: str, identifier: str
 ) -> tuple[Document | None, str]:
     """Return what is known of an id by the address that remembers it of this record, or None.
 
-    The text is empty, or begins with a comma and names the records of which it is remembered.
+    `own` is the address that the route now gives to the record; it is searched first. The text is
+    empty, or begins with a comma and names the records of which the id is remembered.
     """
     others: list[str] = []
-    for address in chain((at.topic,), _holders(call, identifier)):
+    for address in chain((own,), _holders(call, identifier)):
         found = call.api.get("/v1/ids", address=address, name=identifier)
         records = [position(each).plain for each in found["sightings"]]
         if str(at) in records:

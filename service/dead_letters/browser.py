@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import islice
+from time import monotonic
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -35,6 +36,7 @@ from service.dedup.dead_letter import (
 from service.dedup.route import resolve
 from service.kafka.clients import Clients
 from service.queries.errors import Busy, NotPossible, Unavailable
+from service.schemas.documents import begin_transaction
 from state.model import PartitionId
 
 ADDRESSES_MAX: Final = 100
@@ -148,7 +150,10 @@ class DeadLetterBrowser:
         with self.reading() as (clients, consumer):
             inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
             found = self._message(place, inputs, clients, consumer)
-            return found if isinstance(found, Absence) else to_record(found)
+            if isinstance(found, Absence):
+                return found
+            begin_transaction(monotonic())
+            return to_record(found, inputs[place.topic])
 
     def count(
         self, wanted: DeadLetterFilter, place: object | None, on_match: OnMatch | None = None

@@ -9,13 +9,17 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ringfence.headers import Headers
+from ringfence.headers import DUPLICATE_ID, Headers
+from service.dedup.claim import identifier_of, named, read_claim
 from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, InputRecord, view_of
+from service.dedup.record import RejectedError
+from service.dedup.route import InputPartition, InputRoute
 from service.kafka.admin import ClusterAdmin
 from service.kafka.clients import Clients
 from service.kafka.errors import REFUSALS
 from service.kafka.io import UNREADABLE, assign_anew, read_headers
-from state.model import PartitionId
+from service.schemas.errors import RegistryUnavailableError
+from state.model import NO_CLAIM, PartitionId
 
 _AT_ONCE: Final = 500
 _WAIT_S: Final = 0.1
@@ -29,12 +33,44 @@ def to_view(message: Message) -> DeadLetterView:
     )
 
 
-def to_record(message: Message) -> InputRecord:
-    """Parse a message of an input, headers included; do this once per message."""
-    headers = tuple(_readable_headers(message))
+def to_record(message: Message, route: InputRoute) -> InputRecord:
+    """Parse a message of an input of this route, headers included; do this once per message."""
+    headers = _readable_headers(message)
+    place = _position(message)
+    source = InputPartition(PartitionId(place.topic, place.partition), route, 0)
+    address = identifier = error = None
+    try:
+        address = source.address(message, headers)
+        identifier, error = _identifier(message, headers, route.settings.id)
+    except RejectedError as rejected:
+        error = rejected.why.cause
+    except RegistryUnavailableError as unavailable:
+        error = f"the route needs {unavailable}"
     return InputRecord(
-        _position(message), message.timestamp()[1], message.key(), message.value(), headers
+        place,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        tuple(headers),
+        address,
+        identifier,
+        error,
     )
+
+
+def _identifier(
+    message: Message, headers: Headers, template: str
+) -> tuple[bytes | None, str | None]:
+    """Return the id of a record by the id template of its route, or None and why it has none.
+
+    Raises RejectedError for an invalid id, RegistryUnavailableError if its schema is not known.
+    """
+    reader = identifier_of(template)
+    if reader is None:
+        found = read_claim(headers).identifier
+        return found, None if found is not None else f"it has no {DUPLICATE_ID}"
+    found = named(NO_CLAIM, reader.of(message, headers)).identifier
+    return found, None if found is not None else reader.why_missing(message, headers)
 
 
 def _position(message: Message) -> DeadLetterPosition:

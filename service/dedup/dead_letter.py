@@ -217,6 +217,12 @@ class InputRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    address: str | None = None
+    """Its address, as its route reads it now."""
+    identifier: bytes | None = None
+    """Its id, likewise."""
+    id_error: str | None = None
+    """Why it has no address or no id, as a sentence without its period."""
 
 
 class Absence(NamedTuple):

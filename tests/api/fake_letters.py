@@ -55,6 +55,8 @@ ORIGINAL = InputRecord(
     key=b"customer-5",
     value=b'{"secret": 2}',
     headers=(("_DUPL_ID", b"id-1"), ("tenant", b"acme")),
+    address="orders",
+    identifier=b"id-1",
 )
 
 

@@ -19,16 +19,17 @@ RECORD = {
     "offset": 98,
     "time": "2023-11-14T22:13:20Z",
     "size_bytes": 1,
+    "address": "orders",
+    "id": None,
+    "id_error": "the record has nothing for {json:/id}",
     "payload": {"key": None, "value": None, "headers": []},
 }
 THERE = Reply(200, RECORD)
-ORDER = {"text": "id-1", "base64": None, "size_bytes": 4, "truncated": False}
-BINARY = {"text": None, "base64": "/wA=", "size_bytes": 2, "truncated": False}
 
 
-def with_id(value: Mapping[str, object], name: str = "_DUPL_ID") -> Reply:
-    headers = [{"name": "_DUPL_ID", "value": None}, {"name": name, "value": value}]
-    return Reply(200, {**RECORD, "payload": {"key": None, "value": None, "headers": headers}})
+def with_id(identifier: str, address: str = "orders") -> Reply:
+    """The record as its route reads it."""
+    return Reply(200, {**RECORD, "address": address, "id": identifier, "id_error": None})
 
 
 HIDDEN = Reply(403, {"type": "role-missing", "title": "", "status": 403, "detail": "No."})
@@ -154,10 +155,16 @@ def found_at(*addresses: str, more: str | None = None) -> Reply:
     return Reply(200, {"addresses": holding, "next_page_token": more, "complete": True})
 
 
-@pytest.mark.parametrize("name", ["_DUPL_ID", "_AMQ_DUPL_ID"])
-def test_a_record_that_its_address_remembers_was_accepted(shell: Shell, name: str) -> None:
+def test_a_record_without_an_id_says_what_it_lacks(shell: Shell) -> None:
+    with scripted(ABSENT, PARTITIONS, NO_LETTERS, THERE) as script:
+        ran = shell("why", "orders-3@98", "--url", script.url)
+    sentence = " Its id is not known: the record has nothing for {json:/id}. It was accepted, or"
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
+
+
+def test_a_record_that_its_address_remembers_was_accepted(shell: Shell) -> None:
     known = Reply(200, known_by(98))
-    with scripted(ABSENT, PARTITIONS, NO_LETTERS, with_id(ORDER, name), known) as script:
+    with scripted(ABSENT, PARTITIONS, NO_LETTERS, with_id("id-1"), known) as script:
         ran = shell("why", "orders-3@98", "--url", script.url)
     assert (ran.code, "accepted record\torders-3@98" in ran.out) == (0, True)
     assert ran.err == "orders-3@98 was accepted: it is the original of the id id-1 at orders.\n"
@@ -167,14 +174,14 @@ def test_the_address_of_an_accepted_record_is_found_by_its_id(shell: Shell) -> N
     nothing = Reply(200, {**known_by(98), "known": False, "sightings": []})
     pages = (found_at("eu", more="2"), found_at("us"))
     here = Reply(200, {**known_by(98), "address": "us"})
-    replies = (with_id(BINARY), nothing, pages[0], nothing, pages[1], here)
+    replies = (with_id("hex:ff00", "asia"), nothing, pages[0], nothing, pages[1], here)
     with scripted(ABSENT, PARTITIONS, NO_LETTERS, *replies) as script:
         ran = shell("why", "orders-3@98", "--url", script.url)
     assert (ran.code, " at us.\n" in ran.err) == (0, True)
     searches = [parse_qs(urlsplit(each.path).query) for each in script.asked[4:]]
     assert {tuple(each.get("id", each.get("name", []))) for each in searches} == {("hex:ff00",)}
     addresses = [each.get("address") for each in searches]
-    assert addresses == [["orders"], None, ["eu"], None, ["us"]]
+    assert addresses == [["asia"], None, ["eu"], None, ["us"]]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +197,7 @@ def test_the_address_of_an_accepted_record_is_found_by_its_id(shell: Shell) -> N
 def test_a_record_that_nothing_remembers_has_possibilities(
     shell: Shell, known: dict[str, object], sentence: str
 ) -> None:
-    replies = (with_id(ORDER), Reply(200, known), found_at())
+    replies = (with_id("id-1"), Reply(200, known), found_at())
     with scripted(ABSENT, PARTITIONS, NO_LETTERS, *replies) as script:
         ran = shell("why", "orders-3@98", "--url", script.url)
     assert (ran.code, sentence in ran.err) == (3, True), ran.err

@@ -1,14 +1,16 @@
 """Dead letters as they are browsed where they stand."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence.headers import DUPLICATE_ID, ID_BYTES_MAX
 from service.dead_letters import browser as module
 from service.dead_letters.browser import DeadLetterBrowser
 from service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
+from service.dedup.claim import ClaimReader
 from service.dedup.dead_letter import (
     Absence,
     DeadLetterFilter,
@@ -19,6 +21,7 @@ from service.dedup.dead_letter import (
 from service.kafka.io import UNREADABLE
 from service.kafka.topics import fallback
 from service.queries.errors import Busy, NotPossible, Unavailable
+from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.support.living import GROUP, Living, Telling, gone
@@ -247,6 +250,53 @@ def test_the_original_is_read_from_inputs_alone() -> None:
     assert (found.place.offset, found.value, dict(found.headers)) == (1, b"b", {DUPLICATE_ID: b"b"})
     for topic, offset, why in ((DLQ, 0, "topic"), ("orders", 2, "end"), ("none", 0, "topic")):
         assert absence(box.record(DeadLetterPosition(topic, 0, offset))) == why
+
+
+def read_by_its_route(template: str, value: bytes) -> tuple[str | None, bytes | None, str]:
+    """Address, id and error of a record that has an id in a header."""
+    living = filled(1, 1)
+    (route,) = living.config.routes
+    settings = replace(route, id=template, address="orders-{header:region}")
+    living.config = replace(living.config, routes=(settings,))
+    headers = [(DUPLICATE_ID, b"h"), ("region", b"eu")]
+    living.cluster.write("orders", 0, Record(None, value, [*headers], 1))
+    found = box_of(living).record(DeadLetterPosition("orders", 0, 0))
+    assert isinstance(found, InputRecord)
+    return found.address, found.identifier, found.id_error or ""
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "identifier", "error"),
+    [
+        ("", b"{}", b"h", ""),
+        ("{json:/id}", b'{"id": 7}', b"7", ""),
+        ("{json:/id}", b"{}", None, "the value has no"),
+        ("{header:none}", b"{}", None, "the record has nothing for {header:none}"),
+    ],
+)
+def test_the_route_of_an_original_reads_its_id_and_address(
+    template: str, value: bytes, identifier: bytes | None, error: str
+) -> None:
+    address, found, why = read_by_its_route(template, value)
+    assert (address, found) == ("orders-eu", identifier)
+    assert (why[: len(error)], bool(why)) == (error, bool(error))
+
+
+def test_an_original_whose_id_is_refused_says_why() -> None:
+    value = b'{"id": "%b"}' % (b"x" * (ID_BYTES_MAX + 1))
+    why = f"the id has {ID_BYTES_MAX + 1} bytes; at most {ID_BYTES_MAX} are allowed"
+    assert read_by_its_route("{json:/id}", value) == ("orders-eu", None, why)
+
+
+def test_an_original_is_read_without_its_id_while_the_registry_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise RegistryUnavailableError("http://registry", "refuses connections")
+
+    monkeypatch.setattr(ClaimReader, "of", unavailable)
+    sentence = "the route needs the schema registry at http://registry, which refuses connections"
+    assert read_by_its_route("{schema:/id}", b"{}") == ("orders-eu", None, sentence)
 
 
 def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
