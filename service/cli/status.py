@@ -158,16 +158,21 @@ def _partitions(now: StatusReport) -> Sequence[Part]:
     found = now.partitions["partitions"]
     lag = sum(each["lag_records"] or 0 for each in found)
     more = "" if now.partitions["complete"] else ", and more that are not reported"
-    shown = [each for each in found if not _is_idle(each)] or found
+    internal = f"{now.status['group_id']}.by-address"
+    shown = [each for each in found if not _is_idle(each, internal)]
     idle = len(found) - len(shown)
-    without = f", {idle:,} without records" if idle else ""
+    without = f", {idle:,} of {internal} without records" if idle else ""
     head = f"{plural(len(found), 'partition')}{without}{more}; {plural(lag, 'record')} behind"
-    return [Title(head), partitions_table(shown)]
+    return [Title(head), *([partitions_table(shown)] if shown or not found else [])]
 
 
-def _is_idle(partition: Mapping[str, Any]) -> bool:
-    """Whether a partition runs and never had a record; `partition ls` lists it all the same."""
-    return bool(partition["phase"] == "running" and partition["end_offset"] == 0)
+def _is_idle(partition: Mapping[str, Any], internal: str) -> bool:
+    """Whether a partition of the internal topic runs and has no record that is known.
+
+    `partition ls` lists it all the same.
+    """
+    is_running = partition["topic"] == internal and partition["phase"] == "running"
+    return is_running and not partition["end_offset"]
 
 
 def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:

@@ -167,14 +167,18 @@ def test_the_status_of_a_bridge_is_shown_which_has_no_processes(
     server.stop()
 
 
-def test_status_leaves_out_partitions_without_records_and_counts_them(
-    shell: Shell, url: str
+@pytest.mark.parametrize("end", [None, 0])
+def test_status_leaves_out_internal_partitions_without_records_and_counts_them(
+    shell: Shell, url: str, end: int | None
 ) -> None:
     paths = ("/v1/status", "/v1/partitions", "/v1/workers")
     documents = [httpx2.get(f"{url}{path}", timeout=LIMIT_S).json() for path in paths]
     owned = documents[1]["partitions"]
-    owned.append({**owned[0], "topic": "idle", "end_offset": 0, "lag_records": 0})
+    internal = f"{documents[0]['group_id']}.by-address"
+    for topic in (internal, "new-input"):
+        owned.append({**owned[0], "topic": topic, "end_offset": end, "lag_records": end})
     with scripted(*(Reply(body=document) for document in documents)) as script:
         shown = shell("status", "--url", script.url, typed="").out
-    assert "3 partitions, 1 without records, and more that are not reported; 7 records" in shown
-    assert "idle" not in shown
+    assert f"4 partitions, 1 of {internal} without records, and more that" in shown
+    assert shown.count(internal) == 1
+    assert "new-input" in shown
