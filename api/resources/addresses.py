@@ -66,8 +66,8 @@ class AddressItem(Document):
     newest_time: datetime | None = Field(
         description="Time of the newest id held; null if none is held."
     )
-    accepted: int = Field(description="Records accepted since `counted_since`.")
-    duplicates: int = Field(description="Duplicates since `counted_since`.")
+    accepted: int = Field(description="Records accepted since `counted_since`, with redrives.")
+    duplicates: int = Field(description="Duplicates since `counted_since`, with redrives.")
     partitions: int = Field(description="Number of partitions that hold state of it.")
 
     @classmethod

@@ -177,8 +177,8 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
     rows = [
         ("strategy", word(found["strategy"])),
         ("horizon", _horizon(found["horizon_ms"])),
-        ("accepted", count(found["accepted"])),
-        ("duplicates", count(found["duplicates"])),
+        ("accepted, with redrives", count(found["accepted"])),
+        ("duplicates, with redrives", count(found["duplicates"])),
         ("counted since", cells.when(found["counted_since"], utc=utc)),
     ]
     parts: list[Part] = [

@@ -51,10 +51,8 @@ _WORKER_TITLES: Final = (
     "restarts",
 )
 
-_SHARED: Final = ("records_consumed", "records_accepted", "duplicates", "refused")
+_SHARED: Final = ("consumed", "accepted", "duplicates", "refused")
 """The last three add up to the first, but for records that wait for their group."""
-
-_COUNTED: Final = (*_SHARED, "dead_letters", "redriven", "redriven_accepted")
 
 
 class StatusReport(NamedTuple):
@@ -140,18 +138,32 @@ def _head(call: CommandContext, status: Mapping[str, Any]) -> Sequence[Part]:
 
 def _flow(now: StatusReport, before: StatusReport | None) -> Table:
     """Return the counts since the start, and per second since the report before."""
-    status = now.status
     titles = ["since the start", "total", *([] if before is None else ["per second"]), "share"]
+    earlier = None if before is None else _counts(before.status)
     rows = []
-    for key in _COUNTED:
-        tone: Any = "warn" if key == "refused" and status[key] else ""
-        row = [word(key.removeprefix("records_").replace("_", " ")), count(status[key], tone)]
-        if before is not None:
+    for title, number in _counts(now.status).items():
+        row = [word(title), count(number, "warn" if title == "refused" and number else "")]
+        if before is not None and earlier is not None:
             passed_s = max(0.001, now.at_s - before.at_s)
-            row.append(count(round((status[key] - before.status[key]) / passed_s)))
-        whole = status["records_consumed"] if key in _SHARED else None
-        rows.append([*row, share(status[key], whole)])
+            row.append(count(round((number - earlier[title]) / passed_s)))
+        whole = now.status["records_consumed"] if title in _SHARED else None
+        rows.append([*row, share(number, whole)])
     return Table(titles, rows, "")
+
+
+def _counts(status: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return the counts since the start, by title."""
+    return {
+        "consumed": status["records_consumed"],
+        "accepted": status["records_accepted"],
+        "duplicates": status["duplicates"],
+        "refused": status["refused"],
+        "dead letters": status["dead_letters"],
+        "redriven": status["redriven"],
+        "redriven accepted": status["redriven_accepted"],
+        # A redriven record that completes its group has the whole group accepted.
+        "redriven not accepted": max(0, status["redriven"] - status["redriven_accepted"]),
+    }
 
 
 def _partitions(now: StatusReport) -> Sequence[Part]:
