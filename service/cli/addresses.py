@@ -72,7 +72,7 @@ _TITLES: Final = (
     "address",
     "strategy",
     "full",
-    "ids",
+    "slots",
     "capacity",
     "horizon",
     "accepted",
@@ -146,7 +146,11 @@ def plan(
 
 @verb(app, "show", "address show orders", "address show flights.JFK --json | jq .partitions")
 def show(call: CommandContext, address: Address) -> None:
-    """Show what an address remembers per partition, and its settings with their patterns."""
+    """Show what an address remembers per partition, and its settings with their patterns.
+
+    An id that was forgotten keeps its slot until a new id overwrites it, so that there can be
+    more slots in use than id ls lists.
+    """
     found = read(call, address)
     call.screen.show(found, lambda: page(found, utc=call.screen.utc))
     call.warn_if_unknown(found)
@@ -173,7 +177,7 @@ def read(call: CommandContext, address: str) -> Document:
 def page(found: Mapping[str, Any], *, utc: bool) -> Page:
     """Return the page of an address."""
     other = "" if found["complete"] else ", not counting other instances"
-    held = f"{_held(found)} in {size(found['bytes']).shown}{other}"
+    held = f"{_held(found)}, {size(found['bytes']).shown}{other}"
     rows = [
         ("strategy", word(found["strategy"])),
         ("horizon", _horizon(found["horizon_ms"])),
@@ -191,8 +195,8 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
 
 
 def _held(found: Mapping[str, Any]) -> str:
-    """Return how many ids an address holds; unknown until its state is loaded."""
-    return "ids" if found["ids_held"] is None else plural(found["ids_held"], "id")
+    """Return how many slots ids have at an address; unknown until its state is loaded."""
+    return "ids" if found["ids_held"] is None else f"ids in {plural(found['ids_held'], 'slot')}"
 
 
 def _plan(found: Mapping[str, Any]) -> Page:
@@ -238,8 +242,17 @@ def _horizon(horizon_ms: int | None) -> Cell:
 
 def _rings(found: Mapping[str, Any]) -> Table:
     rows = [_ring(each) for each in found["partitions"]]
-    titles = ("partition", "full", "ids", "capacity", "memory", "horizon", "oldest id", "newest id")
-    return Table(titles, rows, "It remembers nothing.", ("memory", "newest id", "ids"))
+    titles = (
+        "partition",
+        "full",
+        "slots",
+        "capacity",
+        "memory",
+        "horizon",
+        "oldest id",
+        "newest id",
+    )
+    return Table(titles, rows, "It remembers nothing.", ("memory", "newest id", "slots"))
 
 
 def _ring(ring: Mapping[str, Any]) -> Sequence[Cell]:
