@@ -136,17 +136,17 @@ def letter_page(call: CommandContext, letter: Mapping[str, Any]) -> Page:
 
 
 def _facts(call: CommandContext, letter: Mapping[str, Any]) -> list[tuple[str, Cell]]:
-    source = letter["source"]
+    source, original, redrives = letter["source"], letter["original"], letter["redrives"]
     return [
         ("why", word(letter["cause"])),
-        ("duplicate of", word(letter["original"], "strong")),
+        *([] if original is None else [("duplicate of", word(original, "strong"))]),
         ("decided", call.screen.since(letter["time"])),
         ("address", word(letter["address"])),
         ("id", _identifier(letter["id"])),
         ("strategy", word(letter["strategy"])),
         ("record", position(source)),
         ("sent", call.screen.since(source["time"]) if source else word(None)),
-        ("earlier redrives", count(letter["redrives"])._replace(right=False)),
+        *([("earlier redrives", count(redrives)._replace(right=False))] if redrives else []),
         ("size", size(letter["size_bytes"])._replace(right=False)),
     ]
 

@@ -185,10 +185,12 @@ def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
     sightings = found["sightings"]
     if not found["known"]:
         partial = "" if found["complete"] else ", as far as this instance knows"
-        head = f"{found['address']} does not know it{partial}: a record with it is accepted."
+        head = (
+            f"{found['address']} does not know the id{partial}: a record with this id is accepted."
+        )
         return [Title(head), _id_facts(found)]
     since = f" of {position(sightings[0]).plain}" if sightings else ""
-    head = f"{found['address']} knows it: a record with it is a duplicate{since}."
+    head = f"{found['address']} knows the id: another record with this id is a duplicate{since}."
     if len(sightings) == 1:
         first = [
             ("accepted record", position(sightings[0])),

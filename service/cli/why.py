@@ -29,6 +29,8 @@ _NEXT_STEPS: Final[Mapping[str, Sequence[str]]] = {
 }
 """What a user can do about a dead letter, by reason; `{here}` stands for its position."""
 
+_ROUTES_MAX: Final = 100_000
+
 _SEARCHES: Final = 10
 """How many pages of addresses are searched for an id."""
 
@@ -113,8 +115,10 @@ def _explain(call: CommandContext, letter: Document, among: int | None) -> None:
             f"A redrive has sent it since, and has accepted {done['accepted']:,} of "
             f"{plural(done['matched'], 'dead letter')}: ringfence redrive show {job['id']}"
         )
-    if call.screen.terminal:
-        for step in _NEXT_STEPS.get(letter["reason"], ()):
+    steps = _NEXT_STEPS.get(letter["reason"], ()) if call.screen.terminal else ()
+    if steps:
+        call.screen.note("")
+        for step in steps:
             call.screen.note(step.replace("{here}", position(letter).plain))
 
 
@@ -166,9 +170,9 @@ def _show_accepted(call: CommandContext, at: RecordPosition, among: int) -> None
         identifier = record["id"]
         found, others = _remembered(call, at, record["address"], identifier)
         if found is not None:
-            _show(call, None, found)
             original = f"the original of the id {found['id']} at {found['address']}"
             call.screen.note(f"{at} was accepted: it is {original}.")
+            _show(call, None, found)
             return
         accepted = "It was accepted and its id is forgotten"
         known = f"Its id {identifier} is not remembered as that of this record{others}."
@@ -233,9 +237,11 @@ def _require_decided(call: CommandContext, at: RecordPosition) -> None:
     found = inputs.get(at.partition, {})
     end, committed = found.get("end_offset"), found.get("committed_offset")
     if not inputs:
+        names = _routes_to(call, at.topic)
+        what = f"is an output of route {', '.join(names)}, not an input" if names else ""
         fault = (
-            f"{at.topic} is not an input now; see ringfence dead-letter ls for the dead letters "
-            "and ringfence route ls for the inputs"
+            f"{at.topic} {what or 'is not an input now'}; see ringfence dead-letter ls for the "
+            "dead letters and ringfence route ls for the inputs"
         )
     elif not found:
         fault = f"the input {at.topic} has no partition {at.partition}"
@@ -247,6 +253,16 @@ def _require_decided(call: CommandContext, at: RecordPosition) -> None:
     else:
         return
     raise ExitError(AdminExit.NOT_FOUND, f"{at} is not a dead letter, and {fault}.")
+
+
+def _routes_to(call: CommandContext, topic: str) -> list[str]:
+    """Return the names of the routes that have an output of this name for one of their inputs."""
+    routes = call.api.pages("/v1/routes", "routes", _ROUTES_MAX)["routes"]
+    return [
+        each["name"]
+        for each in routes
+        if topic in {each["output"].replace("{topic}", name) for name in each["inputs"]}
+    ]
 
 
 def _letter_of(

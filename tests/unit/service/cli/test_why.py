@@ -55,7 +55,6 @@ LETTER = {
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("nosuch-0@1", "nosuch is not an input now"),
         ("orders-9@1", "the input orders has no partition 9"),
         ("orders-3@100", "orders-3 ends at offset 100"),
     ],
@@ -67,6 +66,23 @@ def test_a_position_outside_the_inputs_is_answered_without_a_search(
         ran = shell("why", place, "--url", script.url)
     assert (ran.code, sentence in ran.err) == (3, True), ran.err
     assert len(script.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("nosuch-0@1", "nosuch is not an input now; see"),
+        ("orders.unique-0@1", "orders.unique is an output of route orders, not an input; see"),
+    ],
+)
+def test_a_position_of_an_output_is_told_from_one_of_an_unknown_topic(
+    shell: Shell, place: str, sentence: str
+) -> None:
+    route = {"name": "orders", "inputs": ["orders", "flights"], "output": "{topic}.unique"}
+    routes = Reply(200, {"routes": [route], "next_page_token": None, "complete": True})
+    with scripted(ABSENT, PARTITIONS, routes) as script:
+        ran = shell("why", place, "--url", script.url)
+    assert (ran.code, sentence in ran.err) == (3, True), ran.err
 
 
 @pytest.mark.parametrize(
@@ -302,7 +318,10 @@ def test_a_letter_without_an_id_says_who_has_to_do_what(shell: Shell) -> None:
     with scripted(Reply(200, letter), jobs()) as script:
         ran = shell("why", "orders.dlq-0@7", "--url", script.url, typed="")
     assert (ran.code, cause in ran.out) == (0, True)
+    assert "duplicate of" not in ran.out
+    assert "earlier redrives" not in ran.out
     assert ran.err.splitlines() == [
+        "",
         "The producer has to set what is missing and send this message again.",
         "Or the route has to pass records without an id: set its missing_id.",
         "Then, to decide this one again: ringfence redrive start --mode through orders.dlq-0@7",
