@@ -35,6 +35,9 @@ from service.dedup.dead_letter import RedriveView
 
 LETTERS_MAX = 5_000
 
+_AUDITED: Final = 3
+"""How many positions of dead letters are written into the audit log."""
+
 _Bytes = Annotated[bytes, PlainValidator(parse_id, json_schema_input_type=str)]
 
 _Topic = Annotated[str, Field(min_length=1, max_length=249)]
@@ -376,7 +379,8 @@ def router(view: ServiceView) -> APIRouter:
             raise ProblemError(KEY_REUSED, detail)
         # Not everyone who may read the audit log may read payload.
         after = Redrive.of(started).model_dump(mode="json", by_alias=True)
-        changed(request, before=None, after=after)
+        first = [f"{topic}-{number}@{at}" for topic, number, at in known.letters[:_AUDITED]]
+        changed(request, before=None, after={**after, "first_letters": first})
         return _document(_redrive_of(started, request), 202, Location=f"/v1/redrives/{started.id}")
 
     @routes.get("/v1/redrives", responses=errors(NOT_POSSIBLE, UNAVAILABLE))

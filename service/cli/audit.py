@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from service.cli import redrives
 from service.cli.cells import Cell, moment, word
 from service.cli.command import CommandContext, Limit, single, verb
 from service.cli.page import Table
@@ -88,6 +89,13 @@ def _change(record: Mapping[str, Any]) -> str:
         return ", ".join(f"{key} {was} → {now}" for key, was, now in pairs)
     if before is None and after is None:
         return ""
+    if before is None and isinstance(after, dict) and record["path"] == "/v1/redrives":
+        first = after.get("first_letters", ())
+        more = ", …" if after["letters"] > len(first) else ""
+        named = f": {', '.join(first)}{more}" if first else ""
+        return f"mode {after['mode']}, {redrives.filter_text(after)}{named}"
+    if before is None:
+        return _short(after)
     return f"{_short(before)} → {_short(after)}"
 
 

@@ -111,7 +111,7 @@ def redrive_page(call: CommandContext, job: Mapping[str, Any]) -> Page:
         ("by", word(job["created_by"])),
         ("reason", word(job["reason"])),
         ("mode", word(f"{job['mode']}: {_MEANS[RedriveMode(job['mode'])]}")),
-        ("dead letters", word(_filter_text(job))),
+        ("dead letters", word(filter_text(job))),
         ("rate", _rate(job)),
         ("time left", span(None if job["eta_seconds"] is None else job["eta_seconds"] * 1_000)),
     ]
@@ -133,7 +133,7 @@ def _tone(name: str, number: int) -> Tone:
     return tones.get(name, "") if number else ""
 
 
-def _filter_text(job: Mapping[str, Any]) -> str:
+def filter_text(job: Mapping[str, Any]) -> str:
     """Return the filter of a redrive as text."""
     if job["letters"]:
         return f"{job['letters']:,} by position"

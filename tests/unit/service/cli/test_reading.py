@@ -182,3 +182,20 @@ def test_status_leaves_out_internal_partitions_without_records_and_counts_them(
     assert f"4 partitions, 1 of {internal} without records, and more that" in shown
     assert shown.count(internal) == 1
     assert "new-input" in shown
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        (["orders.dlq-0@7"], "mode bypass, 1 by position: orders.dlq-0@7"),
+        ([f"orders.dlq-0@{each}" for each in range(4)], "orders.dlq-0@1, orders.dlq-0@2, …"),
+        ([], "mode bypass, all"),
+    ],
+)
+def test_the_audit_shows_the_mode_and_the_first_letters_of_a_redrive(
+    shell: Shell, named: list[str], shown: str
+) -> None:
+    words = ("redrive", "start", "--mode", "bypass", *named, "--yes")
+    assert shell(*words).code == 0
+    changes = [row[-1] for row in shell("audit").rows if row[2] == "POST /v1/redrives"]
+    assert (shown in changes[0], "null" in changes[0]) == (True, False), changes
