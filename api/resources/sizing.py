@@ -120,11 +120,11 @@ class SizingPlan(Document):
             RingUsage(each.ids_held or 0, each.oldest_time_ms, each.newest_time_ms)
             for each in answer.partitions
         ]
-        present = int(answer.settings[keys.size].value)
-        rates, window_ms = _rates(answer.address, need, rings, present), need.retry_window
+        rates, window_ms = _rates(answer.address, need, rings), need.retry_window
         size = sizing.sized(rates, window_ms, len(rings), is_window=bool(keys.time))
         if size is None:
             raise NotPossible(_too_large(answer.address))
+        present = int(answer.settings[keys.size].value)
         is_enough = present >= size.ids_needed and _keeps(answer, keys, window_ms)
         return cls(
             address=answer.address,
@@ -153,14 +153,13 @@ class SizingPlan(Document):
         )
 
 
-def _rates(address: str, need: Need, rings: list[RingUsage], present: int) -> AcceptRates:
+def _rates(address: str, need: Need, rings: list[RingUsage]) -> AcceptRates:
     if need.messages_per_second is not None:
         return sizing.asked(need.messages_per_second, rings)
     found = sizing.observed(rings)
-    held = sum(ring.ids_held for ring in rings)
-    if found is None or held < min(sizing.RATE_IDS_MIN, present):
+    if found is None:
         sentence = (
-            f"The rate of {address} is unknown, because it has had too little traffic yet; "
+            f"The rate of {address} is unknown, because it holds too few ids; "
             "send messages_per_second."
         )
         raise NotPossible(sentence)

@@ -202,9 +202,10 @@ def _held(found: Mapping[str, Any]) -> str:
 def _plan(found: Mapping[str, Any]) -> Page:
     origin = "estimated from its ids" if found["rate_is_observed"] else "as given"
     verdict = "is enough" if found["is_enough"] else "is not enough"
+    rate = found["messages_per_second"]
     rows = [
         ("retry window", span(found["retry_window_ms"])),
-        ("messages per second", word(f"{_rate(found['messages_per_second'])}, {origin}")),
+        ("messages per second", word(f"{rate:{',.1f' if rate >= 0.1 else '.2g'}}, {origin}")),
         ("ids needed", count(found["ids_needed"])),
         ("recommended", count(found["recommended"], "strong")),
         ("present", count(found["present"], "good" if found["is_enough"] else "bad")),
@@ -218,11 +219,6 @@ def _plan(found: Mapping[str, Any]) -> Page:
     ]
     head = f"{found['address']}: {found['setting']} = {found['present']:,} {verdict}"
     return [Title(head), Facts([(name, cell._replace(right=False)) for name, cell in rows])]
-
-
-def _rate(per_second: float) -> str:
-    """Return a rate with one decimal place, or with two digits if it is below 0.1."""
-    return f"{per_second:.2g}" if 0 < per_second < 0.1 else f"{per_second:,.1f}"
 
 
 def _command_of(found: Mapping[str, Any]) -> str:

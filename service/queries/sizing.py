@@ -16,8 +16,6 @@ RATE_MAX: Final = 1e9
 """The highest rate of accepted records per second that is planned for."""
 RETRY_WINDOW_MS_MAX: Final = 366 * 86_400_000
 """The longest delay of a duplicate that is planned for: a year."""
-RATE_IDS_MIN: Final = 20
-"""How many ids an address that is not full must hold for its rate to be estimated from them."""
 SAFETY: Final = 1.5
 """The margin of a size: rates are means, and retries come together with bursts."""
 SIZE_MAX: Final = 1_000_000_000

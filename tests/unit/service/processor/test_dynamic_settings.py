@@ -408,7 +408,7 @@ def test_a_pause_holds_in_the_next_life_and_over_an_abort() -> None:
     [
         ({"format": 99}, "run the newer version"),
         ({"format": 1, "routes": 7}, "cannot read"),
-        ({"format": 1, "routes": {"orders": None}}, "[[routes]] is missing"),
+        ({"format": 1, "routes": {"orders": None}}, "no route is left"),
         (
             {"format": 1, "routes": {"x": {"inputs": ["orders"], "address": "orders"}}},
             "their scopes differ",
