@@ -1,8 +1,8 @@
 """Kept states: what a Python worker keeps of deciding partitions between batches.
 
 Spark reuses its workers, so a batch often finds here what it would have to load. What is kept is
-valid iff Spark's state has the progress that was saved with it: a batch that failed has left
-another one, and so has a batch that another worker decided.
+valid iff Spark's state is the one that this worker saved last. It is not after a batch that failed,
+or that another worker decided.
 """
 
 from collections import OrderedDict

@@ -10,6 +10,7 @@ Keys of the map: `d` for the list of sections, `p` for the progress of the parti
 section for the list of its pages, `e`, a section and a number for one page.
 """
 
+import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,8 @@ _LENGTH: Final = struct.Struct(">H")
 _PROGRESS: Final = struct.Struct(">qq")
 _DIRECTORY: Final = b"d"
 _PROGRESS_KEY: Final = b"p"
+_STAMP_BYTES: Final = 16
+"""Random bytes after the progress: two workers that save one batch save different ones."""
 _INDEX: Final = b"i"
 _PAGE: Final = b"e"
 _HEAD_BYTES: Final = 3
@@ -93,13 +96,22 @@ class PagedStore:
         self._loaded: dict[bytes, _LoadedPages] = {}
         self._names = set(unpacked(entries.get(_DIRECTORY) or b""))
         self._kept_names = frozenset(self._names)
-        self.progress = _progress(entries)
+        stored = self._saved = entries.get(_PROGRESS_KEY)
+        self.progress = (
+            PartitionProgress()
+            if stored is None
+            else PartitionProgress(*_PROGRESS.unpack_from(stored))
+        )
         self.loaded_bytes = 0
         """Bytes of values that were loaded or written since; some of them may be deleted."""
 
     def continues(self, entries: EntryMap) -> bool:
-        """Use this map from now on, if it has what was last saved; else return False."""
-        if _progress(entries) != self.progress:
+        """Use this map from now on, if it has what this store saved last; else return False.
+
+        Another worker that decided the same batch has the same progress, but may have put entries
+        on other pages.
+        """
+        if entries.get(_PROGRESS_KEY) != self._saved:
             return False
         self._entries = entries
         return True
@@ -178,7 +190,8 @@ class PagedStore:
         if self._names != self._kept_names:
             put(_DIRECTORY, packed(sorted(self._names)))
             self._kept_names = frozenset(self._names)
-        put(_PROGRESS_KEY, _PROGRESS.pack(*progress))
+        self._saved = _PROGRESS.pack(*progress) + os.urandom(_STAMP_BYTES)
+        put(_PROGRESS_KEY, self._saved)
         self.progress = progress
 
     def _save(self, name: bytes, section: _LoadedPages) -> None:
@@ -221,11 +234,6 @@ class PagedStore:
             self.loaded_bytes += len(content)
             found += entries
         self._store.keep(found)
-
-
-def _progress(entries: EntryMap) -> PartitionProgress:
-    stored = entries.get(_PROGRESS_KEY)
-    return PartitionProgress() if stored is None else PartitionProgress(*_PROGRESS.unpack(stored))
 
 
 def section_of_page(key: bytes) -> bytes | None:

@@ -68,7 +68,7 @@ def audit(
 
 
 def _request(record: Mapping[str, Any]) -> str:
-    """Return the request as it was sent; its query tells a dry run."""
+    """Return the request as it was sent; its query marks a dry run."""
     query = f"?{record['query']}" if record["query"] else ""
     return f"{record['method']} {record['path']}{query}"
 

@@ -56,6 +56,33 @@ def test_shelves_hold_what_a_store_holds(seed: int, monkeypatch: pytest.MonkeyPa
         }
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_store_is_used_again_only_by_the_worker_that_saved_what_the_map_has(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE_BYTES", 300)
+    random, entries, expected = Random(seed), Dict(), MemoryStore()
+    kept: dict[int, PagedStore] = {}
+
+    def attempt(worker: int, on: Dict, change: list[Edit], batch: int) -> None:
+        store = kept.pop(worker, None)
+        if store is None or not store.continues(on):
+            store = PagedStore(on)
+        store.keep(change)
+        store.save(PartitionProgress(batch, 7))
+        kept[worker] = store
+
+    for batch in range(30):
+        change = edits(random)
+        if random.random() < 0.5:  # an attempt that fails after its state was saved
+            attempt(random.randrange(2), Dict(entries), change, batch)
+        attempt(random.randrange(2), entries, change, batch)
+        expected.keep(change)
+        again = PagedStore(entries)
+        for name in NAMES:
+            assert list(again.scan(name)) == list(expected.scan(name))
+
+
 def test_what_is_gone_leaves_nothing_but_how_far_it_came() -> None:
     entries = Dict()
     shelves = PagedStore(entries)
