@@ -30,7 +30,7 @@ from bench.results import FOLDER, Spread, versions
 from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.run import STATE, BackfillTarget, judged
+from pipeline.backfill.run import STREAM_SETTINGS, BackfillTarget, judged
 from pipeline.backfill.seed import remembered
 from pipeline.session import open_session
 from pipeline.source import read_topics
@@ -192,7 +192,7 @@ def _resident_bytes(pid: int) -> int:
 def _arm(name: str, source: str, folder: str) -> int:
     servers, topic, batch_records = source.split()
     spark = open_session()
-    for key, value in STATE.items():
+    for key, value in STREAM_SETTINGS.items():
         spark.conf.set(key, value)
     began = time.monotonic()
     options = {"maxOffsetsPerTrigger": batch_records}

@@ -1,8 +1,9 @@
 """Columns of a backfill: from records to the input of a decider, and from there to verdicts.
 
-Most records have one header that a check reads, the id. A decider gets it as a column, and neither
-headers nor key or value, so that such records can be decided in columns. Other records have the
-headers that some check reads. Records of transaction groups, which are stored whole, have all.
+What a task sends to Python costs by the column, so it has few: partitions are numbers, and a record
+whose only header that a check reads is its id has that as a column and nothing else. What a check
+needs of any other record is in `rest`, as JSON: the headers that some check reads, or the whole
+record if it belongs to a transaction group, which is stored whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,15 +32,15 @@ from service.dedup.field import Field, HeaderField, KeyField
 from service.dedup.route import InputRoute
 from state.model import PartitionId
 
-DECIDER: Final = ("decider_topic", "decider_partition")
-"""The columns of the deciding partition; each has a slot, and its own state."""
+PLACE_INDEX: Final = "place"
+"""The column with the index of a record's own partition, as `Slots` counts them."""
 
 JUDGED: Final = StructType(
     [
-        *PLACE.fields,
+        StructField(PLACE_INDEX, LongType()),
+        StructField("offset", LongType()),
         StructField("timestamp_ms", LongType()),
-        StructField(DECIDER[0], StringType()),
-        StructField(DECIDER[1], IntegerType()),
+        StructField(SLOT, LongType()),
         StructField("position", LongType()),
         StructField("address", StringType()),
         StructField("strategy", StringType()),
@@ -52,7 +53,14 @@ JUDGED: Final = StructType(
 """The output of a decider."""
 
 VERDICTS: Final = StructType(
-    [StructField("original", PLACE) if f.name == "original" else f for f in JUDGED.fields]
+    [
+        *PLACE.fields,
+        StructField("timestamp_ms", LongType()),
+        StructField("decider_topic", StringType()),
+        StructField("decider_partition", IntegerType()),
+        *(field for field in JUDGED.fields[4:-1]),
+        StructField("original", PLACE),
+    ]
 )
 """The table of verdicts."""
 
@@ -60,9 +68,9 @@ VERDICTS: Final = StructType(
 def to_judge(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
     """Return the decider's input for records of topics; other topics are left out.
 
-    A record whose only header that a check reads is its id has that in `id`, and no `headers`. Any
-    other has the headers that some check reads, or all of them in a group. `named` is the field
-    that alone decides the address, where it is the key or a header.
+    `id` is the id if it alone takes the record to a verdict, and `rest` is null if no check reads
+    more of its headers. `named` is there if the key or a header alone decides the address of some
+    topic, `key` and `value` if a template reads them.
     """
     found = records.where(sf.col("topic").isin(*inputs.by_topic))
     found = found.withColumn("headers", headers_of(sf.col("headers")))
@@ -70,32 +78,54 @@ def to_judge(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
     has_only_id = (sf.size("headers") == 1) & only["key"].isin(*DUPLICATE_ID_ALIASES)
     read = sf.when(~has_only_id, _named("headers", inputs.header_names))
     found = found.withColumn("read", read).withColumn("identified", _identified(inputs, only))
-    in_group = sf.isnotnull("read") & sf.exists("read", _is_of_group)
-    named = inputs.named_headers
-    rest = sf.filter("read", lambda header: ~header["key"].isin(*named)) if named else read
-    is_bare = sf.isnotnull("identified") & (sf.isnull("read") | (sf.size(rest) == 1))
-    headers = (
-        sf.when(in_group, sf.col("headers"))
-        .when(~is_bare, sf.coalesce("read", "headers"))
-        .alias("headers")
-    )
-    is_needed = sf.isnull("identified") | sf.lit(inputs.reads_keys)
-    topic, number = _decider(inputs)
-    columns = found.select(
-        *(field.name for field in PLACE.fields),
+    slots = slots_of(inputs)
+    optional = {
+        "named": _naming(inputs),
+        "key": sf.col("key") if inputs.reads_keys else None,
+        "value": sf.col("value") if inputs.reads_values else None,
+    }
+    return found.select(
+        slots.slot(slots.index(*_decider(inputs))).alias(SLOT),
+        slots.index(sf.col("topic"), sf.col("partition")).alias(PLACE_INDEX),
+        "offset",
         # -1 for a record without a timestamp, as in Kafka's clients.
         sf.coalesce(sf.unix_millis("timestamp"), sf.lit(-1)).alias("timestamp_ms"),
-        # In a stream this is the time of the batch, and the same if the batch is repeated.
-        sf.unix_millis(sf.current_timestamp()).alias("now_ms"),
+        _now_ms().alias("now_ms"),
         sf.col("identified").alias("id"),
-        _naming(inputs).alias("named"),
-        sf.when(is_needed | in_group, sf.col("key")).alias("key"),
-        sf.when(sf.lit(inputs.reads_values) | in_group, sf.col("value")).alias("value"),
-        headers,
-        topic.alias(DECIDER[0]),
-        number.alias(DECIDER[1]),
+        _rest(inputs).alias("rest"),
+        *(column.alias(name) for name, column in optional.items() if column is not None),
     )
-    return columns.withColumn(SLOT, slots_of(inputs).slot(*map(sf.col, DECIDER)))
+
+
+def _now_ms() -> Column:
+    """Return the time of the batch in a stream, which is the same if the batch is repeated.
+
+    Spark writes a number into the code that it generates, which it would have to compile again for
+    each batch. An array is passed by reference, and a constant index would make it a number.
+    """
+    zero = sf.col("partition") * 0
+    return sf.get(sf.array(sf.unix_millis(sf.current_timestamp())), zero)
+
+
+def _rest(inputs: BackfillInputs) -> Column:
+    """Return what a check needs of a record beside its id, as JSON, or null.
+
+    Spark writes binary values as base64, and leaves null fields out.
+    """
+    in_group = sf.isnotnull("read") & sf.exists("read", _is_of_group)
+    named = inputs.named_headers
+    other = (
+        sf.filter("read", lambda header: ~header["key"].isin(*named)) if named else sf.col("read")
+    )
+    has_only_id = sf.isnotnull("identified") & (sf.isnull("read") | (sf.size(other) == 1))
+    headers = sf.when(in_group, sf.col("headers")).otherwise(sf.coalesce("read", "headers"))
+    needed = [headers.alias("headers")]
+    if not inputs.reads_keys:
+        is_needed = sf.isnull("identified") | in_group
+        needed.append(sf.when(is_needed, sf.col("key")).alias("key"))
+    if not inputs.reads_values:
+        needed.append(sf.when(in_group, sf.col("value")).alias("value"))
+    return sf.when(in_group | ~has_only_id, sf.to_json(sf.struct(*needed)))
 
 
 def _named(headers: str, names: Sequence[str]) -> Column:
@@ -118,9 +148,12 @@ def _identified(inputs: BackfillInputs, only: Column) -> Column:
     return sf.when(sf.octet_length(found) <= ID_BYTES_MAX, found)
 
 
-def _naming(inputs: BackfillInputs) -> Column:
-    """Return the value of the field that alone decides the address of a record's topic, or null."""
-    found = sf.lit(None).cast("binary")
+def _naming(inputs: BackfillInputs) -> Column | None:
+    """Return the value of the field that alone decides the address of a record's topic, or null.
+
+    Returns None if no topic has such a field.
+    """
+    found = None
     for topic, route in inputs.by_topic.items():
         match route.address.field:
             case KeyField():
@@ -129,7 +162,8 @@ def _naming(inputs: BackfillInputs) -> Column:
                 value = first(sf.col("headers"), header)
             case _:
                 continue
-        found = sf.when(sf.col("topic") == topic, value).otherwise(found)
+        others = sf.lit(None).cast("binary") if found is None else found
+        found = sf.when(sf.col("topic") == topic, value).otherwise(others)
     return found
 
 
@@ -138,9 +172,19 @@ def slots_of(inputs: BackfillInputs) -> Slots:
     return Slots([inputs.by_address.topic, *inputs.topics])
 
 
-def verdicts(judged: DataFrame) -> DataFrame:
+def verdicts(judged: DataFrame, inputs: BackfillInputs) -> DataFrame:
     """Return the table of verdicts for the output of deciders."""
-    return judged.withColumn("original", place(sf.col("original")))
+    slots = slots_of(inputs)
+    topic, partition = slots.columns(sf.col(PLACE_INDEX))
+    decider_topic, decider_partition = slots.columns(sf.col(SLOT))
+    found = {
+        "topic": topic,
+        "partition": partition,
+        "decider_topic": decider_topic,
+        "decider_partition": decider_partition,
+        "original": place(sf.col("original")),
+    }
+    return judged.select(*(found.get(name, sf.col(name)).alias(name) for name in VERDICTS.names))
 
 
 def _decider(inputs: BackfillInputs) -> tuple[Column, Column]:

@@ -8,11 +8,12 @@ open, and how long a group has waited. Expiry is checked at the time passed as `
 A record that waits for its group has no verdict until the group has one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.backfill.inputs import BackfillInputs
@@ -92,11 +93,14 @@ class RecordVerdict(NamedTuple):
 class RecordColumns(NamedTuple):
     """The records of a batch in the order of decision, in columns of equal length."""
 
-    sources: Sequence[PartitionId]
+    runs: Sequence[tuple[PartitionId, int, int]]
+    """The input partition, start and end of each run of records from one partition."""
     offsets: NDArray[np.int64]
     times_ms: NDArray[np.int64]
     ids: Sequence[bytes | None]
     """The id, if it alone takes the record to a verdict; see `service.dedup.claim.plain_ids`."""
+    is_plain: NDArray[np.bool_]
+    """Whether a record has such an id, and a time."""
     named: Sequence[bytes | None]
     """The key or header that alone decides the address, where there is one."""
     record: Callable[[int, str | None], SparkRecord]
@@ -108,43 +112,47 @@ class JudgedColumns:
 
     def __init__(self, count: int, position: int) -> None:
         """Begin with no verdict for this number of records, the first of which has `position`."""
-        self._is_found = np.zeros(count, dtype=bool)
         self._position = position
-        self._addresses = np.full(count, None, dtype=object)
-        self._strategies = np.full(count, None, dtype=object)
-        self._verdicts = np.full(count, ACCEPTED, dtype=object)
-        self._causes = np.full(count, None, dtype=object)
-        self._originals = np.full(count, None, dtype=object)
+        self._contexts: list[AddressContext] = []
+        self._context_of = np.full(count, -1, dtype=np.int32)
+        self._rejections: dict[int, Rejection] = {}
         self.others: list[RecordVerdict] = []
 
     def accept(self, rows: "NDArray[np.int64] | slice", context: AddressContext) -> None:
         """Note that these records are accepted at an address."""
-        self._is_found[rows] = True
-        self._addresses[rows] = context.name
-        self._strategies[rows] = context.settings.strategy
+        self._context_of[rows] = len(self._contexts)
+        self._contexts.append(context)
 
     def reject(self, row: int, why: Rejection) -> None:
         """Note that one of the accepted records is rejected instead."""
-        self._verdicts[row] = why.reason.value
-        self._causes[row], self._originals[row] = why.cause, why.original
+        self._rejections[row] = why
 
     @property
     def rows(self) -> NDArray[np.int64]:
         """The indexes of the records with a verdict in the columns."""
-        return np.flatnonzero(self._is_found)
+        return np.flatnonzero(self._context_of >= 0)
 
     @property
-    def columns(self) -> Mapping[str, NDArray[Any]]:
+    def columns(self) -> Mapping[str, pa.Array]:
         """The columns, for `rows`, by the name in the table of verdicts."""
         rows = self.rows
-        found = {
-            "address": self._addresses,
-            "strategy": self._strategies,
-            "verdict": self._verdicts,
-            "cause": self._causes,
-            "original": self._originals,
+        context = pa.array(self._context_of[rows])
+        rejection = np.full(rows.size, -1)
+        rejection[np.searchsorted(rows, list(self._rejections))] = range(len(self._rejections))
+        why = pa.array(rejection, mask=rejection < 0)
+        whys = self._rejections.values()
+
+        def of(values: Iterable[str | None], indexes: pa.Array) -> pa.Array:
+            return pa.array(list(values), pa.string()).take(indexes)
+
+        return {
+            "position": pa.array(self._position + rows),
+            "address": of((each.name for each in self._contexts), context),
+            "strategy": of((each.settings.strategy for each in self._contexts), context),
+            "verdict": of((each.reason.value for each in whys), why).fill_null(ACCEPTED),
+            "cause": of((each.cause for each in whys), why),
+            "original": of((each.original for each in whys), why),
         }
-        return {"position": self._position + rows, **{n: c[rows] for n, c in found.items()}}
 
 
 class BatchDecider:
@@ -207,7 +215,7 @@ class BatchDecider:
         judged = JudgedColumns(count, self._position)
         findings.verdicts = judged.others
         grouping = TransactionGroups(self._groups, self._contexts, self._group_member)
-        for source, start, end in _runs(columns.sources):
+        for source, start, end in columns.runs:
             evaluator = self._evaluator(source)
             for begin, stop, is_plain in _stretches(columns, start, end):
                 if is_plain and evaluator.judge_columns(columns, begin, stop, judged):
@@ -272,17 +280,11 @@ def _runs(sources: Sequence[PartitionId]) -> Iterator[tuple[PartitionId, int, in
 
 def _stretches(columns: RecordColumns, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
     """Yield start, end, and whether all records between have nothing but an id; few are not."""
-    is_plain = [
-        identifier is not None and time_ms > 0
-        for identifier, time_ms in zip(
-            columns.ids[start:end], columns.times_ms[start:end].tolist(), strict=True
-        )
-    ]
-    begin = start
-    for plain, run in groupby(is_plain):
-        stop = begin + sum(1 for _ in run)
-        yield begin, stop, plain and stop - begin >= _COLUMNS_MIN
-        begin = stop
+    is_plain = columns.is_plain[start:end]
+    changes = start + 1 + np.flatnonzero(is_plain[1:] != is_plain[:-1])
+    ends = [*changes.tolist(), end]
+    for begin, stop in zip([start, *ends], ends, strict=False):
+        yield begin, stop, bool(columns.is_plain[begin]) and stop - begin >= _COLUMNS_MIN
 
 
 class _BatchVerdicts:

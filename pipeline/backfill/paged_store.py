@@ -6,6 +6,9 @@ entries packed together: an entry stays on its page and a new one goes to the ne
 growing ring writes only its last page. The entries have the same keys and values as in the
 service's stores and changelog.
 
+Pages are compressed, since ids are mostly digits and text. Pages of earlier versions are not, and
+are compressed when they change.
+
 Keys of the map: `d` for the list of sections, `p` for the progress of the partition, `i` and a
 section for the list of its pages, `e`, a section and a number for one page.
 """
@@ -16,14 +19,21 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from state import pending_group
 from state.memory_store import MemoryStore
 from state.model import Edit
 from state.store import StorePosition, StoreStats
 
 PAGE_BYTES: Final = 256 * 1024
-"""A page of this size or more takes no more entries."""
+"""A page with values of this size or more takes no more entries."""
 
+_COMPRESSED: Final = struct.Struct(">II")
+"""Before a compressed page: a mark, and the size of its content."""
+_COMPRESSED_MARK: Final = 0xFFFFFFFF
+"""No key of a page that is not compressed is so long."""
+_ZSTD: Final = pa.Codec("zstd", compression_level=1)
 _ENTRY: Final = struct.Struct(">II")
 _NUMBER: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">H")
@@ -198,7 +208,7 @@ class PagedStore:
         for page in sorted(section.dirty):
             key = _PAGE + name + _NUMBER.pack(page)
             if section.pages[page]:
-                self._entries.put(key, packed_entries(self._of_page(section, page)))
+                self._entries.put(key, packed_page(self._of_page(section, page)))
             elif page in section.known:
                 self._entries.remove(key)
         pages = tuple(sorted(page for page, keys in section.pages.items() if keys))
@@ -227,11 +237,12 @@ class PagedStore:
         found: list[Edit] = []
         for page in pages:
             content = self._entries.get(_PAGE + name + _NUMBER.pack(page)) or b""
-            entries = [Edit(key, value) for key, value in unpacked_entries(content)]
+            entries = [Edit(key, value) for key, value in unpacked_page(content)]
+            value_bytes = sum(len(value or b"") for _, value in entries)
             section.pages[page] = {key for key, _ in entries}
             section.page_of.update((key, page) for key, _ in entries)
-            section.filled_bytes = len(content)
-            self.loaded_bytes += len(content)
+            section.filled_bytes = value_bytes
+            self.loaded_bytes += value_bytes
             found += entries
         self._store.keep(found)
 
@@ -239,6 +250,21 @@ class PagedStore:
 def section_of_page(key: bytes) -> bytes | None:
     """Return the section whose page has this key in the map; None for other keys."""
     return key[len(_PAGE) : -_NUMBER.size] if key[:1] == _PAGE else None
+
+
+def packed_page(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the compressed page of these keys and values."""
+    content = packed_entries(entries)
+    compressed: bytes = _ZSTD.compress(content, asbytes=True)
+    return _COMPRESSED.pack(_COMPRESSED_MARK, len(content)) + compressed
+
+
+def unpacked_page(page: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys and values of a page, compressed or of an earlier version."""
+    if page[: _NUMBER.size] == _NUMBER.pack(_COMPRESSED_MARK):
+        _, content_bytes = _COMPRESSED.unpack_from(page)
+        page = _ZSTD.decompress(page[_COMPRESSED.size :], content_bytes, asbytes=True)
+    return unpacked_entries(page)
 
 
 def packed_entries(entries: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -9,9 +9,13 @@ offset. The service's first hop may produce this order too. The `position` of ea
 it.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+import json
+import sys
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 from uuid import uuid4
+from zipimport import zipimporter
 
 import numpy as np
 import pandas as pd
@@ -21,7 +25,7 @@ from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessorHandle,
 )
 
-from pipeline.backfill.columns import DECIDER, JUDGED
+from pipeline.backfill.columns import JUDGED, PLACE_INDEX, slots_of
 from pipeline.backfill.decider import (
     BatchDecider,
     JudgedColumns,
@@ -31,8 +35,8 @@ from pipeline.backfill.decider import (
 )
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.kept_states import KeptStates
+from pipeline.backfill.slots import SLOT, Slots
 from ringfence.headers import DUPLICATE_ID
-from state.model import PartitionId
 
 STATE = "shelves"
 """The name of the only state variable; part of the checkpoint format."""
@@ -67,6 +71,7 @@ class BackfillProcessor(StatefulProcessor):
 
     def __init__(self, inputs: BackfillInputs) -> None:
         self._inputs = inputs
+        self._slots = slots_of(inputs)
         self._run = uuid4().hex
         """Names this start of the query: the state of another one may have the same progress."""
 
@@ -81,79 +86,109 @@ class BackfillProcessor(StatefulProcessor):
         timerValues: object,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Yield the verdicts of one deciding partition's records in one batch."""
-        del key, timerValues
-        frame = in_order(pd.concat(list(rows), ignore_index=True))
-        topic, partition, now_ms = (frame[name].iloc[0] for name in (*DECIDER, "now_ms"))
-        decider = PartitionId(str(topic), int(partition))
+        del timerValues
+        (slot,) = key
+        _drop_archive_readers()
+        frame = in_order(pd.concat(list(rows), ignore_index=True), self._slots)
+        decider = self._slots.partition(slot)
         state = _KEPT.take(self._run, decider, self._entries, self._inputs)
-        batch = BatchDecider(decider, self._inputs, state.store, int(now_ms), state.cache)
-        found = batch.judge_columns(columns_of(frame))
+        now_ms = int(frame["now_ms"].iloc[0])
+        batch = BatchDecider(decider, self._inputs, state.store, now_ms, state.cache)
+        found = batch.judge_columns(columns_of(frame, self._slots))
         batch.close()
         _KEPT.keep(self._run, decider, state, self._inputs.cache_memory_bytes)
-        yield from frames_of(found, frame, decider)
+        yield from frames_of(found, frame, slot, self._slots)
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
 
-def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+def _drop_archive_readers() -> None:
+    """Drop Python's readers of zip archives, which it makes again where it needs them.
+
+    Spark makes a worker forget what it knows of its path at the start of each task, and Python
+    before 3.12 then reads the directories of Spark's large archives at once.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def in_order(frame: pd.DataFrame, slots: Slots) -> pd.DataFrame:
     """Return the records of a batch in the order in which they are decided."""
     offsets = frame["offset"].to_numpy()
-    if _is_same(frame["topic"]) and _is_same(frame["partition"]):
+    if _is_same(frame[PLACE_INDEX]):
         is_sorted = bool(np.all(offsets[1:] > offsets[:-1]))
         return frame if is_sorted else frame.iloc[np.argsort(offsets)].reset_index(drop=True)
-    frame = frame.sort_values(["topic", "partition", "offset"], ignore_index=True)
-    reached = frame.groupby(["topic", "partition"])["timestamp_ms"].cummax()
+    rank = {index: slots.partition(index) for index in frame[PLACE_INDEX].unique().tolist()}
+    by_name = sorted(rank, key=rank.__getitem__)
+    ranks = frame[PLACE_INDEX].map({index: at for at, index in enumerate(by_name)})
+    frame = frame.iloc[np.lexsort((offsets, ranks.to_numpy()))]
+    reached = frame.groupby(PLACE_INDEX)["timestamp_ms"].cummax()
     order = np.argsort(reached.to_numpy(), kind="stable")
     return frame.iloc[order].reset_index(drop=True)
 
 
-def columns_of(frame: pd.DataFrame) -> RecordColumns:
+def columns_of(frame: pd.DataFrame, slots: Slots) -> RecordColumns:
     """Return the records of a frame, which are in the order of decision."""
-    ids, named, headers = (frame[name].tolist() for name in ("id", "named", "headers"))
-    keys, values = frame["key"].tolist(), frame["value"].tolist()
-    sources: dict[tuple[str, int], PartitionId] = {}
-    pairs = zip(frame["topic"].tolist(), frame["partition"].tolist(), strict=True)
-    places = [sources.get(each) or sources.setdefault(each, PartitionId(*each)) for each in pairs]
+    nothing = [None] * len(frame)
+    ids, named, keys, values, rest = (
+        frame[name].tolist() if name in frame else nothing
+        for name in ("id", "named", "key", "value", "rest")
+    )
+    places = frame[PLACE_INDEX].to_numpy()
+    sources = {index: slots.partition(index) for index in np.unique(places).tolist()}
     offsets, times_ms = frame["offset"].to_numpy(), frame["timestamp_ms"].to_numpy()
 
     def record(at: int, field: str | None) -> SparkRecord:
-        if headers[at] is not None:
-            read = [(str(each["key"]), each["value"]) for each in headers[at]]
-        else:
-            read = [(DUPLICATE_ID, ids[at])]
+        key, value = keys[at], values[at]
+        more = rest[at]
+        if more is None:
+            headers = [(DUPLICATE_ID, ids[at])]
             if field is not None and named[at] is not None:
-                read.append((field, named[at]))
+                headers.append((field, named[at]))
+        else:
+            fields = json.loads(more)
+            headers = [(each["key"], _binary(each, "value")) for each in fields["headers"]]
+            key, value = _binary(fields, "key", key), _binary(fields, "value", value)
         offset, time_ms = int(offsets[at]), int(times_ms[at])
-        return SparkRecord(places[at], offset, time_ms, keys[at], values[at], read)
+        return SparkRecord(sources[int(places[at])], offset, time_ms, key, value, headers)
 
-    return RecordColumns(places, offsets, times_ms, ids, named, record)
+    ends = [*(np.flatnonzero(places[1:] != places[:-1]) + 1).tolist(), len(places)]
+    runs = [
+        (sources[int(places[begin])], begin, end)
+        for begin, end in zip([0, *ends], ends, strict=False)
+    ]
+    is_plain = frame["id"].notna().to_numpy() & (times_ms > 0)
+    return RecordColumns(runs, offsets, times_ms, ids, is_plain, named, record)
+
+
+def _binary(fields: Mapping[str, Any], name: str, default: bytes | None = None) -> bytes | None:
+    """Return a binary field that Spark has written as JSON."""
+    return b64decode(fields[name]) if name in fields else default
 
 
 def frames_of(
-    found: JudgedColumns, frame: pd.DataFrame, decider: PartitionId
+    found: JudgedColumns, frame: pd.DataFrame, slot: int, slots: Slots
 ) -> Iterator[pd.DataFrame]:
     """Yield the verdicts as frames with the columns of `JUDGED`."""
     if found.rows.size:
         rows = frame if found.rows.size == len(frame) else frame.iloc[found.rows]
         columns = {
-            **{name: rows[name] for name in ("topic", "partition", "offset", "timestamp_ms")},
-            **{name: rows[name] for name in (*DECIDER, "id")},
-            **found.columns,
+            **{name: rows[name] for name in (PLACE_INDEX, "offset", "timestamp_ms", SLOT, "id")},
+            **{name: pd.arrays.ArrowExtensionArray(each) for name, each in found.columns.items()},
         }
         yield pd.DataFrame({name: columns[name] for name in JUDGED.names})
     if found.others:
-        yield frame_of(found.others, decider)
+        yield frame_of(found.others, slot, slots)
 
 
-def frame_of(found: Sequence[RecordVerdict], decider: PartitionId) -> pd.DataFrame:
+def frame_of(found: Sequence[RecordVerdict], slot: int, slots: Slots) -> pd.DataFrame:
     """Return the frame of one or more verdicts."""
-    sources, *columns = zip(*found, strict=True)
-    offsets, times_ms, *rest = columns
-    positions = [[source.topic for source in sources], [source.partition for source in sources]]
-    deciders = [[part] * len(found) for part in decider]
-    named = zip(JUDGED.names, [*positions, offsets, times_ms, *deciders, *rest], strict=True)
-    return pd.DataFrame(dict(named))
+    sources, offsets, times_ms, *rest = zip(*found, strict=True)
+    places = [slots.index_of(source) for source in sources]
+    columns = [places, offsets, times_ms, [slot] * len(found), *rest]
+    return pd.DataFrame(dict(zip(JUDGED.names, columns, strict=True)))
 
 
 def _is_same(column: pd.Series) -> bool:

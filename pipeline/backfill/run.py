@@ -262,11 +262,16 @@ _EVERY: Final = "2 seconds"
 
 _WAIT_S: Final = 1
 
-STATE: Final = {
+STREAM_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    # A task writes one file, and another shuffle would only spread its records again.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    # Readers look for places and times; statistics of ids and words would serve nobody.
+    "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "4",
 }
+"""Settings of a session while it decides."""
 
 
 class BackfillSource(NamedTuple):
@@ -327,7 +332,9 @@ def backfill(
     inputs = inputs_of(config, source)
     source = source._replace(topics=inputs.topics)
     target.settle(inputs, _bound_to(source), table_format)
-    with _session_settings(spark, {**STATE, "spark.sql.shuffle.partitions": str(limits.tasks)}):
+    with _session_settings(
+        spark, {**STREAM_SETTINGS, "spark.sql.shuffle.partitions": str(limits.tasks)}
+    ):
         records = _stream(spark, source, rows, target, limits)
         query = _start(judged(records, inputs), target, table_format, once=limits.once)
         _wait(query, source.servers, say, once=limits.once)
@@ -381,7 +388,7 @@ def judged(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
             BackfillProcessor(inputs), outputStructType=JUDGED, outputMode="Append", timeMode="None"
         )
     )
-    return verdicts(found)
+    return verdicts(found, inputs)
 
 
 def counted(table: DataFrame) -> tuple[VerdictCount, ...]:

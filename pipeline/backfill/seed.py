@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from pipeline.backfill.columns import slots_of
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import section_of_page, unpacked_entries
+from pipeline.backfill.paged_store import section_of_page, unpacked_page
 from pipeline.backfill.processor import STATE
 from pipeline.backfill.run import BackfillTarget
 from pipeline.backfill.slots import SLOT, Slots
@@ -224,7 +224,7 @@ def _pages(
     for row in table.toLocalIterator():
         section = section_of_page(bytes(row["page"]))
         assert section is not None  # the filter leaves only pages
-        yield slots.decider(row[SLOT]), section, unpacked_entries(bytes(row["content"]))
+        yield slots.partition(row[SLOT]), section, unpacked_page(bytes(row["content"]))
 
 
 def _inputs(target: BackfillTarget, instead_of: str | None) -> BackfillInputs:

@@ -33,19 +33,33 @@ class Slots:
     def __init__(self, topics: Sequence[str]) -> None:
         self._topics = list(topics)
 
-    def slot(self, topic: Column, partition: Column) -> Column:
-        """Return the slot of a deciding partition; its number may be -1."""
+    def index(self, topic: Column, partition: Column) -> Column:
+        """Return the index of a partition of these topics; its number may be -1."""
         ordinal = sf.array_position(sf.array(*map(sf.lit, self._topics)), topic) - 1
-        index = (partition.cast("bigint") + 1) * len(self._topics) + ordinal
+        return (partition.cast("bigint") + 1) * len(self._topics) + ordinal
+
+    def slot(self, index: Column) -> Column:
+        """Return the slot of the deciding partition with this index."""
         # A constant, of which an array of as many literals would be built far more slowly.
         words = sf.split(sf.lit(_high_words()), ",").cast("array<bigint>")
         high = sf.coalesce(sf.get(words, index), sf.lit(0))  # `get` is null beyond the end
         return sf.shiftleft(high, 32).bitwiseOR(index)
 
-    def decider(self, slot: int) -> PartitionId:
-        """Return the deciding partition of a slot."""
-        partition, ordinal = divmod(slot % _WORD, len(self._topics))
+    def index_of(self, partition: PartitionId) -> int:
+        """Return the index of a partition."""
+        return (partition.partition + 1) * len(self._topics) + self._topics.index(partition.topic)
+
+    def partition(self, index: int) -> PartitionId:
+        """Return the partition with this index, or with this slot."""
+        partition, ordinal = divmod(index % _WORD, len(self._topics))
         return PartitionId(self._topics[ordinal], partition - 1)
+
+    def columns(self, index: Column) -> tuple[Column, Column]:
+        """Return the topic and the number of the partition with this index, or with this slot."""
+        low = index.bitwiseAND(sf.lit(_WORD - 1))
+        count = len(self._topics)
+        topic = sf.get(sf.array(*map(sf.lit, self._topics)), (low % count).cast("int"))
+        return topic, (sf.floor(low / count) - 1).cast("int")
 
 
 @cache

@@ -13,14 +13,15 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_hash_of_a_slot_is_the_index_of_its_partition(spark: SparkSession) -> None:
-    slot = Slots(["orders"]).slot(sf.lit("orders"), sf.col("id") - 1)
+    slot = Slots(["orders"]).slot(sf.col("id"))
     found = spark.range(SPREAD_MAX).where(sf.hash(slot) == sf.col("id"))
     assert found.count() == SPREAD_MAX
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5, 12])
 def test_each_task_has_as_many_partitions_as_any_other(spark: SparkSession, tasks: int) -> None:
-    slot = Slots(["orders"]).slot(sf.lit("orders"), sf.col("id"))
+    slots = Slots(["orders"])
+    slot = slots.slot(slots.index(sf.lit("orders"), sf.col("id")))
     task = sf.pmod(sf.hash(slot), sf.lit(tasks)).alias("task")
     loads = Counter(row["task"] for row in spark.range(12).select(task).collect())
     assert sum(loads.values()) == 12
@@ -37,5 +38,7 @@ def test_a_partition_is_found_by_its_slot_also_beyond_those_that_are_spread(
         *(PartitionId("orders", 2_000_000), PartitionId("returns", 3_000)),
     ]
     rows = spark.createDataFrame(deciders, "topic string, partition int")
-    slot = slots.slot(sf.col("topic"), sf.col("partition")).alias("slot")
-    assert [slots.decider(row["slot"]) for row in rows.select(slot).collect()] == deciders
+    slot = slots.slot(slots.index(sf.col("topic"), sf.col("partition"))).alias("slot")
+    found = rows.select(slot).select("slot", *slots.columns(sf.col("slot"))).collect()
+    assert [slots.partition(row["slot"]) for row in found] == deciders
+    assert [(topic, partition) for _, topic, partition in found] == deciders

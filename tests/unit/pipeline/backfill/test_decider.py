@@ -49,16 +49,21 @@ def in_columns(judge: BatchDecider, rows: Sequence[SparkRecord]) -> list[RecordV
         (identifier,) = plain_ids([row.headers])
         ids.append(None if inputs.by_topic[row.source.topic].settings.id else identifier)
         named.append(of_field[0] if of_field else None)
+    sources = [row.source for row in rows]
+    begins = [at for at in range(len(rows)) if at == 0 or sources[at] != sources[at - 1]]
+    ends = [*begins[1:], len(rows)]
+    times_ms = np.array([row.timestamp_ms for row in rows], dtype=np.int64)
     columns = RecordColumns(
-        [row.source for row in rows],
+        [(sources[begin], begin, end) for begin, end in zip(begins, ends, strict=True)],
         np.array([row.own_offset for row in rows], dtype=np.int64),
-        np.array([row.timestamp_ms for row in rows], dtype=np.int64),
+        times_ms,
         ids,
+        np.array([identifier is not None for identifier in ids], dtype=bool) & (times_ms > 0),
         named,
         lambda at, _field: rows[at],
     )
     found = judge.judge_columns(columns)
-    of_columns = found.columns
+    of_columns = {name: column.to_pylist() for name, column in found.columns.items()}
     verdicts = [
         RecordVerdict(
             source=rows[row].source,

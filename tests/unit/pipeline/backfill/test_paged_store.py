@@ -9,8 +9,9 @@ from pipeline.backfill.paged_store import (
     PAGE_BYTES,
     PagedStore,
     PartitionProgress,
+    packed_entries,
     section_of_page,
-    unpacked_entries,
+    unpacked_page,
 )
 from state.keys import prefix
 from state.memory_store import MemoryStore
@@ -121,7 +122,22 @@ def test_a_page_tells_its_shelf_and_its_entries() -> None:
     assert shelves.figures().keys == 2
     (page,) = [key for key in entries if section_of_page(key) is not None]
     assert section_of_page(page) == NAMES[1]
-    assert list(unpacked_entries(entries[page])) == [
+    assert list(unpacked_page(entries[page])) == [
         (NAMES[1] + b"0", b""),
         (NAMES[1] + b"1", b"v"),
     ]
+
+
+def test_pages_that_are_not_compressed_are_read_and_compressed_when_they_change() -> None:
+    entries, ids = Dict(), [Edit(NAMES[0] + b"%04d" % at, b"%036x" % at) for at in range(900)]
+    shelves = PagedStore(entries)
+    shelves.keep(ids)
+    shelves.save(PartitionProgress(1, 1))
+    (page,) = [key for key in entries if section_of_page(key) == NAMES[0]]
+    compressed, entries[page] = entries[page], packed_entries(unpacked_page(entries[page]))
+    assert len(compressed) * 4 < len(entries[page])
+    again = PagedStore(entries)
+    assert list(again.scan(NAMES[0])) == ids
+    again.keep([Edit(NAMES[0] + b"0000", b"%036x" % 0)])
+    again.save(PartitionProgress(2, 1))
+    assert entries[page] == compressed

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.backfill.decider import BatchDecider, SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_entries
+from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_page
 from pipeline.backfill.seed import SeedEntries, SeedNumber, SeedReader, sections_of
 from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
 from service.import_ids.source import IdLine
@@ -28,7 +28,7 @@ HOLDS_ALL = {
 def shelves(decider: PartitionId, entries: Dict) -> Iterator[SeedEntries]:
     found = [(section_of_page(key), content) for key, content in sorted(entries.items())]
     return sections_of(
-        (decider, shelf, unpacked_entries(content)) for shelf, content in found if shelf
+        (decider, shelf, unpacked_page(content)) for shelf, content in found if shelf
     )
 
 
