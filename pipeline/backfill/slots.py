@@ -2,9 +2,11 @@
 
 Spark gives a group to the task `pmod(hash(key), tasks)`. With topic and number as the key, twelve
 partitions on twelve tasks would leave four tasks idle and give another four times its share. A slot
-is a long: its low word is the index of the partition, and its high word is chosen so that the hash
-is that index too. So partition after partition goes to task after task, whatever the number of
-tasks. Spark's hash is Murmur3 with the seed 42, each step of which can be undone.
+is a long: its low word is the index of the partition among those of all topics, and its high word
+is chosen so that the hash is the number of the partition within its topic. So partition after
+partition of a topic goes to task after task, whatever the number of tasks, and each topic begins
+one task after the topic before it. Spark's hash is Murmur3 with the seed 42, each step of which can
+be undone.
 """
 
 from collections.abc import Sequence
@@ -41,7 +43,7 @@ class Slots:
     def slot(self, index: Column) -> Column:
         """Return the slot of the deciding partition with this index."""
         # A constant, of which an array of as many literals would be built far more slowly.
-        words = sf.split(sf.lit(_high_words()), ",").cast("array<bigint>")
+        words = sf.split(sf.lit(_high_words(len(self._topics))), ",").cast("array<bigint>")
         high = sf.coalesce(sf.get(words, index), sf.lit(0))  # `get` is null beyond the end
         return sf.shiftleft(high, 32).bitwiseOR(index)
 
@@ -63,16 +65,16 @@ class Slots:
 
 
 @cache
-def _high_words() -> str:
-    """Return the high word for each index, as signed integers between commas."""
-    words = [_high_word(index) for index in range(SPREAD_MAX)]
+def _high_words(topics: int) -> str:
+    """Return the high word for each index among so many topics, as integers between commas."""
+    words = [_high_word(index, sum(divmod(index, topics))) for index in range(SPREAD_MAX)]
     return ",".join(str(word - _WORD if word >= _WORD >> 1 else word) for word in words)
 
 
-def _high_word(index: int) -> int:
-    """Return the word with which the hash of the long is its low word."""
-    after_low = _folded(_SEED, _mixed(index))
-    end = _shift_undone(index, 16)
+def _high_word(low: int, hashed: int) -> int:
+    """Return the word with which the hash of the long that ends in `low` is `hashed`."""
+    after_low = _folded(_SEED, _mixed(low))
+    end = _shift_undone(hashed, 16)
     end = _shift_undone(end * pow(0xC2B2AE35, -1, _WORD) % _WORD, 13)
     end = _shift_undone(end * pow(0x85EBCA6B, -1, _WORD) % _WORD, 16) ^ _LENGTH
     folded = (end - 0xE6546B64) * pow(5, -1, _WORD) % _WORD
