@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from pipeline.config import read_config
+from pipeline.errors import USAGE, PipelineError
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
     ClientProperties,
@@ -47,12 +48,22 @@ def backfill(
     output_format: Annotated[
         Literal["delta", "parquet"], typer.Option("--format", help="Format of the verdicts table.")
     ] = "delta",
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Decide the table in one job, not step by step.")
+    ] = False,
+    accepted: Annotated[
+        str | None,
+        typer.Option(help="Write the accepted rows of the table here, as a new Delta table."),
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")
     ] = True,
-    batch_records: Annotated[int, typer.Option(min=1, help="Records per batch.")] = 500_000,
+    batch_records: Annotated[int, typer.Option(min=1, help="Records per step.")] = 500_000,
     tasks: Annotated[
-        int, typer.Option(min=1, help="Parallel deciding tasks; fixed at the first start.")
+        int,
+        typer.Option(
+            min=1, help="Parallel deciding tasks, without --batch; fixed at the first start."
+        ),
     ] = 2,
     bootstrap_servers: Annotated[
         str,
@@ -67,7 +78,19 @@ def backfill(
 ) -> None:
     """Decide a history on Spark as the service would; continue where the last run ended."""
     with spark_command():
-        from pipeline.backfill import run  # noqa: PLC0415 - --help works without Spark
+        if not once and (batch or accepted):
+            sentence = "--batch and --accepted need an end: leave --continuous out"
+            raise PipelineError(sentence, exit_code=USAGE)
+        if not table and (batch or accepted):
+            sentence = (
+                "--batch and --accepted need a table that is there already: name it with --table; "
+                "`ringfence pipeline tables` makes one of topics"
+            )
+            raise PipelineError(sentence, exit_code=USAGE)
+        # --help works without Spark.
+        from pipeline.backfill import run  # noqa: PLC0415
+        from pipeline.backfill.accepted import AcceptedTable  # noqa: PLC0415
+        from pipeline.backfill.batch import backfill_at_once  # noqa: PLC0415
         from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
 
         console, settings = TerminalOutput(), read_config(config)
@@ -84,15 +107,25 @@ def backfill(
             console.print("settings: only those of the file, since a table needs no broker")
         spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
         try:
-            counts = run.backfill(
-                spark,
-                settings,
-                source,
-                target,
-                table_format=output_format,
-                limits=run.BatchLimits(batch_records, tasks, once),
-                say=console.print,
-            )
+            wanted = accepted and AcceptedTable.of(spark, accepted, target)
+            if wanted:
+                wanted.check()
+            if batch:
+                counts = backfill_at_once(
+                    spark, settings, source, target, table_format=output_format, say=console.print
+                )
+            else:
+                counts = run.backfill(
+                    spark,
+                    settings,
+                    source,
+                    target,
+                    table_format=output_format,
+                    limits=run.BatchLimits(batch_records, tasks, once),
+                    say=console.print,
+                )
+            if wanted:
+                wanted.write(source, console.print)
         finally:
             spark.stop()
     summary = Table("address", "strategy", "verdict", "records", title=f"Verdicts in {target}")

@@ -10,14 +10,14 @@ A record that waits for its group has no verdict until the group has one.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import PagedStore, PartitionProgress
+from pipeline.backfill.paged_store import PartitionProgress
 from ringfence.headers import Headers
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, GroupMember
@@ -32,8 +32,9 @@ from service.dedup.record import Record, RepartitionedRecord, source_of, strip_o
 from service.dedup.route import InputPartition
 from service.dedup.transaction_group import TransactionGroups
 from state.cache import Cache
-from state.model import Claim, PartitionId, Rejection, repetition_of
+from state.model import Claim, Edit, PartitionId, Rejection, repetition_of
 from state.pending_group import PendingRecord
+from state.store import Store
 
 ACCEPTED: Final = "accepted"
 
@@ -155,6 +156,25 @@ class JudgedColumns:
         }
 
 
+class DeciderStore(Store, Protocol):
+    """The state of a deciding partition between batches."""
+
+    progress: PartitionProgress
+
+    @property
+    def addresses(self) -> set[str]:
+        """The addresses with remembered state; pending records do not count."""
+        ...
+
+    def keep(self, edits: Iterable[Edit]) -> None:
+        """Take over edits."""
+        ...
+
+    def save(self, progress: PartitionProgress) -> None:
+        """End a batch with this progress."""
+        ...
+
+
 class BatchDecider:
     """Decides one batch of a deciding partition; all state is in the store.
 
@@ -165,7 +185,7 @@ class BatchDecider:
         self,
         decider: PartitionId,
         inputs: BackfillInputs,
-        store: PagedStore,
+        store: DeciderStore,
         now_ms: int,
         cache: Cache | None = None,
     ) -> None:

@@ -139,22 +139,22 @@ class PagedStore:
             for name in sorted(name for name in self._names if name[:1] == prefix):
                 self._section(name)
         else:
-            self._section(_section_name(prefix))
+            self._section(section_name(prefix))
         return self._store.scan(prefix)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
-        self._section(_section_name(key))
+        self._section(section_name(key))
         return self._store.get(key)
 
     def previous_key(self, key: bytes) -> bytes | None:
         """Return the last key before this one, among the loaded sections."""
-        self._section(_section_name(key))
+        self._section(section_name(key))
         return self._store.previous_key(key)
 
     def next_key(self, key: bytes) -> bytes | None:
         """Return the first key at or after this one, among the loaded sections."""
-        self._section(_section_name(key))
+        self._section(section_name(key))
         return self._store.next_key(key)
 
     def position(self) -> StorePosition | None:
@@ -177,7 +177,7 @@ class PagedStore:
         """Take over edits; `save` writes them."""
         edits = list(edits)
         for key, value in edits:
-            section = self._section(_section_name(key))
+            section = self._section(section_name(key))
             page = section.page_of.get(key)
             if value is None:
                 if page is not None:
@@ -206,7 +206,7 @@ class PagedStore:
 
     def _save(self, name: bytes, section: _LoadedPages) -> None:
         for page in sorted(section.dirty):
-            key = _PAGE + name + _NUMBER.pack(page)
+            key = page_key(name, page)
             if section.pages[page]:
                 self._entries.put(key, packed_page(self._of_page(section, page)))
             elif page in section.known:
@@ -236,7 +236,7 @@ class PagedStore:
         section.known = tuple(pages)
         found: list[Edit] = []
         for page in pages:
-            content = self._entries.get(_PAGE + name + _NUMBER.pack(page)) or b""
+            content = self._entries.get(page_key(name, page)) or b""
             entries = [Edit(key, value) for key, value in unpacked_page(content)]
             value_bytes = sum(len(value or b"") for _, value in entries)
             section.pages[page] = {key for key, _ in entries}
@@ -245,6 +245,11 @@ class PagedStore:
             self.loaded_bytes += value_bytes
             found += entries
         self._store.keep(found)
+
+
+def page_key(section: bytes, number: int) -> bytes:
+    """Return the key of a page in the map."""
+    return _PAGE + section + _NUMBER.pack(number)
 
 
 def section_of_page(key: bytes) -> bytes | None:
@@ -296,7 +301,7 @@ def unpacked(content: bytes) -> list[bytes]:
     return [name for name, _ in unpacked_entries(content)]
 
 
-def _section_name(key: bytes) -> bytes:
+def section_name(key: bytes) -> bytes:
     """Return the section of a key: its kind and address."""
     (length,) = _LENGTH.unpack_from(key, 1)
     return key[: _HEAD_BYTES + length]

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 from uuid import uuid4
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,6 +34,13 @@ from service.config.load import Config, RouteSettings
 from service.config.model import EXPRESSION_MARKER
 
 TableFormat = Literal["delta", "parquet"]
+Form = Literal["stream", "batch"]
+"""How a backfill runs: in steps, with its state in a checkpoint, or in one job."""
+
+_FORMS: Final[Mapping[Form, str]] = {
+    "stream": "in steps: leave --batch out",
+    "batch": "in one job: add --batch",
+}
 
 
 class BackfillTarget(NamedTuple):
@@ -56,29 +64,66 @@ class BackfillTarget(NamedTuple):
         return self.folder / "steps"
 
     @property
+    def draft(self) -> StorageFolder:
+        """Verdicts and state of one job, until they are in their tables."""
+        return self.folder / "draft"
+
+    @property
+    def state(self) -> StorageFolder:
+        """The state that one job ended with."""
+        return self.folder / "state"
+
+    @property
     def is_begun(self) -> bool:
         """Whether a batch has been planned."""
         return self.checkpoint.has("offsets/[0-9]*")
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether one job has decided all."""
+        return self._end.exists()
+
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether the table of verdicts can be read."""
+        if self.form() == "batch":
+            return self.is_decided
+        return self.verdicts.has(JOURNALS[self.format()])
+
+    @property
+    def _end(self) -> StorageFolder:
+        return self.folder / "decided.json"
 
     @property
     def _manifest(self) -> StorageFolder:
         return self.folder / "backfill.json"
 
     def settle(
-        self, inputs: BackfillInputs, source: Mapping[str, object], format_: TableFormat
+        self,
+        inputs: BackfillInputs,
+        source: Mapping[str, object],
+        format_: TableFormat,
+        form: Form = "stream",
     ) -> None:
         """Create the folder, or check an existing one.
 
-        Raises PipelineError if it was made with other settings, or if half of it was deleted.
+        Raises PipelineError if it was made with other settings or in the other form, or if half of
+        it was deleted.
         """
         settings = {
             "format": 1,
+            "form": form,
             "table_format": format_,
             "source": dict(source),
             "inputs": _plain(inputs),
         }
         if self._manifest.exists():
-            self._compare(json.loads(self._manifest.read_text()), settings)
+            if self.form() != form:
+                raise PipelineError(
+                    f"{self.folder} is decided {_FORMS[self.form()]}, or give another folder",
+                    exit_code=CONTRADICTION,
+                )
+            self._compare(self._read_manifest(), settings)
             self._check_halves(format_)
             return
         if self.verdicts.exists() or self.checkpoint.exists():
@@ -88,6 +133,15 @@ class BackfillTarget(NamedTuple):
                 exit_code=CONTRADICTION,
             )
         self._manifest.write_text(json.dumps(settings, indent=1))
+
+    def end(self) -> None:
+        """Note that one job has decided all, and that its tables are whole."""
+        self._end.write_text(json.dumps({"format": 1}))
+
+    def form(self) -> Form:
+        """Return how the backfill runs; raise PipelineError for another folder."""
+        found: Form = self._read_manifest()["form"]
+        return found
 
     def format(self) -> TableFormat:
         """Return the format of the verdicts table; raise PipelineError for another folder."""
@@ -122,6 +176,14 @@ class BackfillTarget(NamedTuple):
 
     def _check_halves(self, format_: TableFormat) -> None:
         """Raise PipelineError if half of the target is missing: it would lose or double a batch."""
+        if self.form() == "batch":
+            if self.is_decided and not (self.verdicts.exists() and self.state.exists()):
+                raise PipelineError(
+                    f"{self.folder} lacks its verdicts or its state, which were deleted: delete "
+                    "the rest too and start again",
+                    exit_code=CONTRADICTION,
+                )
+            return
         listed = self.verdicts.has(JOURNALS[format_])
         done = self.checkpoint.has("commits/[0-9]*")
         if (listed and not self.is_begun) or (done and not listed):
@@ -135,10 +197,9 @@ class BackfillTarget(NamedTuple):
 def read_verdicts(spark: SparkSession, folder: str | Path) -> DataFrame:
     """Return the verdicts so far; none before the first batch."""
     target = BackfillTarget(StorageFolder.of(spark, folder))
-    format_ = target.format()
-    if not target.verdicts.has(JOURNALS[format_]):
+    if not target.has_verdicts:
         return spark.createDataFrame([], VERDICTS)
-    return spark.read.format(format_).load(str(target.verdicts))
+    return spark.read.format(target.format()).load(str(target.verdicts))
 
 
 def _frozen(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -331,10 +392,9 @@ def backfill(
         source = source._replace(topics=source.topics or topics_of(rows), table=str(table))
     inputs = inputs_of(config, source)
     source = source._replace(topics=inputs.topics)
-    target.settle(inputs, _bound_to(source), table_format)
-    with _session_settings(
-        spark, {**STREAM_SETTINGS, "spark.sql.shuffle.partitions": str(limits.tasks)}
-    ):
+    target.settle(inputs, bound_to(source), table_format)
+    settings = {**STREAM_SETTINGS, "spark.sql.shuffle.partitions": str(limits.tasks)}
+    with session_settings(spark, settings):
         records = _stream(spark, source, rows, target, limits)
         query = _start(judged(records, inputs), target, table_format, once=limits.once)
         _wait(query, source.servers, say, once=limits.once)
@@ -342,7 +402,7 @@ def backfill(
 
 
 @contextmanager
-def _session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Apply session settings within the block, and restore the former ones after it."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
@@ -355,6 +415,18 @@ def _session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Itera
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, former)
+
+
+@contextmanager
+def spark_failures(what: str) -> Iterator[None]:
+    """Turn a failure of Spark within the block into a PipelineError that says what failed."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise PipelineError(
+            f"{what}: {message_of(error)}; when that is mended, run the same command again",
+            exit_code=1,
+        ) from error
 
 
 def inputs_of(config: Config, source: BackfillSource) -> BackfillInputs:
@@ -459,10 +531,10 @@ def _ended(query: StreamingQuery, servers: str) -> bool:
     try:
         return bool(query.awaitTermination(_WAIT_S))
     except StreamingQueryException as error:
-        raise query_failed("verdicts", servers, _message(error)) from error
+        raise query_failed("verdicts", servers, message_of(error)) from error
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return Spark's message without the query plan, and the end of the root cause."""
     root = error
     while (cause := getattr(root, "_cause", None)) is not None:
@@ -471,6 +543,6 @@ def _message(error: Exception) -> str:
     return " ".join((message + str(root)[-2000:]).split())
 
 
-def _bound_to(source: BackfillSource) -> Mapping[str, object]:
+def bound_to(source: BackfillSource) -> Mapping[str, object]:
     """Return the part of a source that a folder is bound to."""
     return {"table": source.table}

@@ -16,6 +16,7 @@ import httpx2
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pipeline.backfill.batch import STATE_PAGES
 from pipeline.backfill.columns import slots_of
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.paged_store import section_of_page, unpacked_page
@@ -198,7 +199,17 @@ def seed(
 
 
 def remembered(spark: SparkSession, target: BackfillTarget) -> DataFrame:
-    """Return the pages of all sections, grouped by section, without pending records."""
+    """Return the pages of all sections, grouped by section, without pending records.
+
+    Raises PipelineError if the folder is not that of a backfill, or its only job has not ended.
+    """
+    if target.form() == "batch":
+        if not target.is_decided:
+            raise PipelineError(
+                f"{target.folder} is not decided yet: run the same backfill again, which ends it",
+                exit_code=CONTRADICTION,
+            )
+        return spark.read.schema(STATE_PAGES).parquet(str(target.state)).orderBy(SLOT, "page")
     state = (
         spark.read.format("statestore")
         .option("path", str(target.checkpoint))
