@@ -10,7 +10,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz schemas soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
+.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz histories schemas soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-spark-batch bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ sim: .venv/dev ## RUNS=10000 seeded runs with a crash at a random step (SEED=n r
 
 fuzz: .venv/dev ## RECORDS=100000 random records under random configurations, on a fake log (SEED=n replays one scene)
 	RINGFENCE_FUZZ_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -p no:randomly tests/fuzz
+
+histories: .venv/dev .venv/spark ## RECORDS=1000000 records of random histories of every strategy, decided by both forms of a backfill (SEED=n replays one round)
+	RINGFENCE_HISTORY_RECORDS=$(or $(RECORDS),1000000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -p no:randomly tests/spark/test_histories.py
 
 schemas: .venv/dev ## RECORDS=100000 records of each format with a schema, on a real Kafka and registry, both killed (SEED=n)
 	RINGFENCE_SCHEMA_RECORDS=$(or $(RECORDS),100000) RINGFENCE_SEED=$(SEED) $(BIN)/pytest -q -s tests/broker/test_schemas.py
@@ -97,6 +100,9 @@ bench-flood: .venv/bench ## the API under thousands of half requests and idle co
 
 bench-spark: .venv/bench .venv/spark ## a backfill beside Spark's own ways to drop duplicates (ten minutes; ARGS="--records 500000")
 	$(BIN)/python -m bench.spark $(ARGS)
+
+bench-spark-batch: .venv/bench .venv/spark ## a backfill of a table in one job, beside one step by step (50 million records; ARGS="--records 5000000")
+	$(BIN)/python -m bench.spark_batch $(ARGS)
 
 test-security: .venv/dev ## what an attacker tries first, each attempt as a test
 	$(BIN)/pytest -q -m security tests/security

@@ -39,6 +39,11 @@ def parts(seed: int) -> Sequence[Part]:
             (*PYTEST, "-s", "tests/broker/test_schemas.py"),
             {"RINGFENCE_SCHEMA_RECORDS": "100000", "RINGFENCE_SEED": str(seed)},
         ),
+        Part(
+            "random histories on Spark",
+            (*PYTEST, "tests/spark/test_histories.py"),
+            {"RINGFENCE_HISTORY_RECORDS": "1000000", "RINGFENCE_FIRST_SEED": str(seed)},
+        ),
         Part("long tests", (*PYTEST, "-m", "long")),
         Part(
             "random examples of the cases",
