@@ -7,6 +7,7 @@ records one batch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -62,11 +63,10 @@ class SlotDecider:
 
     def _pages(self, memory: "_SlotMemory") -> Iterator[pa.RecordBatch]:
         pages = memory.store.pages()
-        while some := [page for page, _ in zip(pages, range(_PAGES_AT_ONCE), strict=False)]:
-            columns: dict[str, Sequence[Any]] = dict(
-                zip(PAGE, zip(*some, strict=True), strict=True)
-            )
-            yield self._batch(len(some), columns | _repeated(memory.decider, len(some)))
+        while some := list(islice(pages, _PAGES_AT_ONCE)):
+            keys, contents = zip(*some, strict=True)
+            columns = {**_repeated(memory.decider, len(some)), PAGE[0]: keys, PAGE[1]: contents}
+            yield self._batch(len(some), columns)
 
     def _batch(self, count: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
         arrays = [_array(columns.get(field.name), field.type, count) for field in self._schema]

@@ -1,23 +1,30 @@
 """The batch form of a backfill on a real Spark: its verdicts, its state, and how it is resumed."""
 
 import json
+import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import httpx2
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, StructField, StructType
 from typer.testing import Result
 
-from pipeline.backfill import batch
+from pipeline.backfill import batch, held_store, slot_decider
 from pipeline.backfill.accepted import AcceptedTable, accepted_rows
 from pipeline.backfill.batch import backfill_at_once, judged_at_once
+from pipeline.backfill.columns import DECIDER, JUDGED
 from pipeline.backfill.inputs import BackfillInputs
+from pipeline.backfill.paged_store import unpacked_entries
 from pipeline.backfill.run import (
     BackfillSource,
     BatchLimits,
@@ -27,8 +34,10 @@ from pipeline.backfill.run import (
     read_verdicts,
 )
 from pipeline.backfill.seed import seed
+from pipeline.backfill.slots import SLOT
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from service.config.load import Config
+from ringfence.spark.columns import RECORD
+from service.config.load import Config, RouteSettings
 from tests.spark.lake import lake
 from tests.spark.test_backfill import ORDERS, RETURNS, configured, found, frame
 from tests.unit.pipeline.backfill.histories import history
@@ -126,6 +135,52 @@ def test_a_service_is_seeded_with_what_a_stream_of_one_step_remembers(
     told = seeded(spark, world.batch)
     assert told == seeded(spark, world.stream)
     assert len(told) > 500
+
+
+def test_every_page_of_every_slot_comes_out_behind_its_verdicts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_store, "PAGE_BYTES", 400)
+    monkeypatch.setattr(slot_decider, "_PAGES_AT_ONCE", 3)
+    route = RouteSettings(name="orders", inputs=("orders",), scope="partition")
+    inputs = BackfillInputs((route,), {}, "g", 1, 1 << 20, ("orders",))
+    counts = [100, 250, 7]
+    rows = [
+        {"topic": "orders", "partition": number, "offset": at, "timestamp_ms": 1_000 + at}
+        | {"now_ms": 10_000, "id": b"id-%04d" % at, SLOT: number}
+        | dict(zip(DECIDER, ("orders", number), strict=True))
+        for number, count in enumerate(counts)
+        for at in range(count)
+    ]
+    schema = to_arrow_schema(
+        StructType([*JUDGED.fields, *RECORD.fields[4:], StructField("named", BinaryType())])
+    )
+    kinds = {field.name: field.type for field in schema}
+    columns = {
+        name: pa.array([row.get(name) for row in rows], kinds.get(name, pa.int64()))
+        for name in (*rows[0], "named", "key", "value", "headers")
+    }
+    whole = pa.RecordBatch.from_pydict(columns)
+    cut = [whole.slice(at, 40) for at in range(0, len(rows), 40)]
+    decider = slot_decider.SlotDecider(inputs, to_arrow_schema(batch.DECIDED))
+    given = [row for each in decider(cut) for row in each.to_pylist()]
+    remembered: dict[int, set[bytes]] = {number: set() for number in range(len(counts))}
+    verdicts = Counter[int]()
+    for row in given:
+        number = row[DECIDER[1]]
+        if row["page"] is None:
+            assert not remembered[number]
+            verdicts[number] += 1
+        else:
+            entries = unpacked_entries(row["content"])
+            remembered[number] |= {text for _, value in entries for text in ids_in(value)}
+    assert [verdicts[number] for number in range(len(counts))] == counts
+    ids = [{b"id-%04d" % at for at in range(count)} for count in counts]
+    assert [remembered[number] for number in range(len(counts))] == ids
+
+
+def ids_in(value: bytes) -> Sequence[bytes]:
+    return re.findall(rb"id-\d{4}", value)
 
 
 def test_a_table_is_shuffled_once(spark: SparkSession, world: World) -> None:
