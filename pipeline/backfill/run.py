@@ -424,7 +424,7 @@ def spark_failures(what: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         raise PipelineError(
-            f"{what}: {message_of(error)}; when that is mended, run the same command again",
+            f"{what}: {message_of(error)}; when that is fixed, run the same command again",
             exit_code=1,
         ) from error
 

@@ -83,7 +83,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 
 
 def seeded(spark: SparkSession, target: str) -> Sequence[Mapping[str, object]]:
-    """What a service is told."""
+    """What is sent to a service."""
     lines: list[Mapping[str, object]] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
