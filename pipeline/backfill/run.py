@@ -162,7 +162,7 @@ class BackfillTarget(NamedTuple):
                 "into it first",
                 exit_code=USAGE,
             )
-        note: dict[str, Any] = json.loads(self._manifest.read_text())
+        note: dict[str, Any] = {"form": "stream"} | json.loads(self._manifest.read_text())
         return note
 
     def _compare(self, made: Mapping[str, object], now: Mapping[str, object]) -> None:
