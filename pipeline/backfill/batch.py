@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from pipeline.backfill.columns import DECIDER, JUDGED, slots_of, to_judge, verdicts
+from pipeline.backfill.columns import JUDGED, PLACE_INDEX, slots_of, to_judge, verdicts
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.run import (
     BackfillSource,
@@ -92,14 +92,14 @@ def backfill_at_once(
 def judged_at_once(records: DataFrame, inputs: BackfillInputs, tasks: int) -> DataFrame:
     """Return verdicts and state, with the columns of `DECIDED`, for all records of a table."""
     found = to_judge(records, inputs).repartition(tasks, SLOT)
-    order = ["topic", "partition", "offset"]
+    order = [sf.col("offset")]
     if _meets(inputs):
         # A slot stands whole in one task, so this window needs no shuffle of its own.
-        of_source = Window.partitionBy(SLOT, "topic", "partition").orderBy("offset")
+        of_source = Window.partitionBy(SLOT, PLACE_INDEX).orderBy("offset")
         so_far = of_source.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         found = found.withColumn("reached", sf.max("timestamp_ms").over(so_far))
-        order = ["reached", *order]
-    ordered = found.sortWithinPartitions(SLOT, *order)
+        order = [sf.col("reached"), *slots_of(inputs).columns(sf.col(PLACE_INDEX)), *order]
+    ordered = found.sortWithinPartitions(sf.col(SLOT), *order)
     return ordered.mapInArrow(SlotDecider(inputs, to_arrow_schema(DECIDED)), DECIDED)
 
 
@@ -117,10 +117,9 @@ def _decide(
         judged_at_once(rows, inputs, tasks).write.mode("overwrite").parquet(str(draft))
     say("decided; writing the tables")
     decided = spark.read.schema(DECIDED).parquet(str(draft))
-    slot = slots_of(inputs).slot(*map(sf.col, DECIDER)).alias(SLOT)
-    pages = decided.where(sf.isnotnull("page")).select(slot, *PAGE)
+    pages = decided.where(sf.isnotnull("page")).select(SLOT, *PAGE)
     pages.write.mode("overwrite").parquet(str(target.state))
-    table = verdicts(decided.where(sf.isnull("page")).drop(*PAGE))
+    table = verdicts(decided.where(sf.isnull("page")), inputs)
     table.write.format(target.format()).mode("overwrite").save(str(target.verdicts))
     target.end()
     draft.delete()

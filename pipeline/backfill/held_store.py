@@ -12,7 +12,7 @@ from typing import Final
 from pipeline.backfill.paged_store import (
     PAGE_BYTES,
     PartitionProgress,
-    packed_entries,
+    packed_page,
     page_key,
     section_name,
 )
@@ -60,7 +60,7 @@ class HeldStore(MemoryStore):
                 page.append(entry)
                 filled_bytes += len(entry[1])
                 if filled_bytes >= PAGE_BYTES:
-                    yield page_key(name, number), packed_entries(page)
+                    yield page_key(name, number), packed_page(page)
                     page, filled_bytes, number = [], 0, number + 1
             if page:
-                yield page_key(name, number), packed_entries(page)
+                yield page_key(name, number), packed_page(page)

@@ -180,15 +180,16 @@ def frames_of(
         }
         yield pd.DataFrame({name: columns[name] for name in JUDGED.names})
     if found.others:
-        yield frame_of(found.others, slot, slots)
+        yield pd.DataFrame(fields_of(found.others, slot, slots))
 
 
-def frame_of(found: Sequence[RecordVerdict], slot: int, slots: Slots) -> pd.DataFrame:
-    """Return the frame of one or more verdicts."""
-    sources, offsets, times_ms, *rest = zip(*found, strict=True)
+def fields_of(found: Sequence[RecordVerdict], slot: int, slots: Slots) -> dict[str, Sequence[Any]]:
+    """Return the columns of `JUDGED` for one or more verdicts of a deciding partition."""
+    sources, *columns = zip(*found, strict=True)
+    offsets, times_ms, *rest = columns
     places = [slots.index_of(source) for source in sources]
-    columns = [places, offsets, times_ms, [slot] * len(found), *rest]
-    return pd.DataFrame(dict(zip(JUDGED.names, columns, strict=True)))
+    named = zip(JUDGED.names, [places, offsets, times_ms, [slot] * len(found), *rest], strict=True)
+    return dict(named)
 
 
 def _is_same(column: pd.Series) -> bool:

@@ -6,21 +6,20 @@ it is given out in pages, behind the verdicts. So one partition at a time is in 
 records one batch.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.backfill.columns import DECIDER, JUDGED
-from pipeline.backfill.decider import BatchDecider, JudgedColumns, RecordVerdict
+from pipeline.backfill.columns import slots_of
+from pipeline.backfill.decider import BatchDecider, JudgedColumns
 from pipeline.backfill.held_store import HeldStore
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.processor import columns_of
-from pipeline.backfill.slots import SLOT
+from pipeline.backfill.processor import columns_of, fields_of
+from pipeline.backfill.slots import SLOT, Slots
 from state.cache import Cache
-from state.model import PartitionId
 
 PAGE: Final = ("page", "content")
 """The columns of a page of state; null in a row with a verdict."""
@@ -33,6 +32,7 @@ class SlotDecider:
     def __init__(self, inputs: BackfillInputs, schema: pa.Schema) -> None:
         """`schema` is that of the output: verdicts, and the columns of a page."""
         self._inputs = inputs
+        self._slots = slots_of(inputs)
         self._schema = schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -47,7 +47,8 @@ class SlotDecider:
                 if memory is None or slots[start] != current:
                     if memory is not None:
                         yield from self._pages(memory)
-                    current, memory = slots[start], _SlotMemory(part, self._inputs)
+                    current = int(slots[start])
+                    memory = _SlotMemory(current, self._inputs, self._slots)
                 yield from self._judged(memory, part)
         if memory is not None:
             yield from self._pages(memory)
@@ -59,13 +60,13 @@ class SlotDecider:
             rows = part if is_all else part.take(pa.array(found.rows))
             yield self._batch(found.rows.size, {**_columns(rows), **found.columns})
         if found.others:
-            yield self._batch(len(found.others), _others(found.others, memory.decider))
+            yield self._batch(len(found.others), fields_of(found.others, memory.slot, self._slots))
 
     def _pages(self, memory: "_SlotMemory") -> Iterator[pa.RecordBatch]:
         pages = memory.store.pages()
         while some := list(islice(pages, _PAGES_AT_ONCE)):
             keys, contents = zip(*some, strict=True)
-            columns = {**_repeated(memory.decider, len(some)), PAGE[0]: keys, PAGE[1]: contents}
+            columns = {SLOT: [memory.slot] * len(some), PAGE[0]: keys, PAGE[1]: contents}
             yield self._batch(len(some), columns)
 
     def _batch(self, count: int, columns: Mapping[str, Any]) -> pa.RecordBatch:
@@ -76,36 +77,24 @@ class SlotDecider:
 class _SlotMemory:
     """What a deciding partition remembers."""
 
-    def __init__(self, part: pa.RecordBatch, inputs: BackfillInputs) -> None:
-        topic, partition = (part.column(name)[0].as_py() for name in DECIDER)
-        self.decider = PartitionId(topic, partition)
+    def __init__(self, slot: int, inputs: BackfillInputs, slots: Slots) -> None:
+        self.slot = slot
         self.store = HeldStore()
-        self._inputs = inputs
+        self._inputs, self._slots = inputs, slots
         self._cache = Cache(inputs.cache_memory_bytes)
 
     def judge(self, part: pa.RecordBatch) -> JudgedColumns:
         """Return the verdicts on the next records."""
         now_ms = part.column("now_ms")[0].as_py()
-        batch = BatchDecider(self.decider, self._inputs, self.store, now_ms, self._cache)
-        found = batch.judge_columns(columns_of(part.to_pandas()))
+        decider = self._slots.partition(self.slot)
+        batch = BatchDecider(decider, self._inputs, self.store, now_ms, self._cache)
+        found = batch.judge_columns(columns_of(part.to_pandas(), self._slots))
         batch.close()
         return found
 
 
 def _columns(rows: pa.RecordBatch) -> dict[str, pa.Array]:
     return dict(zip(rows.schema.names, rows.columns, strict=True))
-
-
-def _others(found: Sequence[RecordVerdict], decider: PartitionId) -> dict[str, Sequence[Any]]:
-    sources, *columns = zip(*found, strict=True)
-    of_source = [[source.topic for source in sources], [source.partition for source in sources]]
-    names = [name for name in JUDGED.names if name not in DECIDER]
-    named = dict(zip(names, [*of_source, *columns], strict=True))
-    return named | _repeated(decider, len(found))
-
-
-def _repeated(decider: PartitionId, count: int) -> dict[str, Sequence[Any]]:
-    return {name: [part] * count for name, part in zip(DECIDER, decider, strict=True)}
 
 
 def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:  # noqa: ANN401 - or an array

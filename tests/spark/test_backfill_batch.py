@@ -16,15 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StructField, StructType
 from typer.testing import Result
 
 from pipeline.backfill import batch, held_store, slot_decider
 from pipeline.backfill.accepted import AcceptedTable, accepted_rows
 from pipeline.backfill.batch import backfill_at_once, judged_at_once
-from pipeline.backfill.columns import DECIDER, JUDGED
+from pipeline.backfill.columns import PLACE_INDEX, slots_of
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import unpacked_entries
+from pipeline.backfill.paged_store import unpacked_page
 from pipeline.backfill.run import (
     BackfillSource,
     BatchLimits,
@@ -36,8 +35,8 @@ from pipeline.backfill.run import (
 from pipeline.backfill.seed import seed
 from pipeline.backfill.slots import SLOT
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from ringfence.spark.columns import RECORD
 from service.config.load import Config, RouteSettings
+from state.model import PartitionId
 from tests.spark.lake import lake
 from tests.spark.test_backfill import ORDERS, RETURNS, configured, found, frame
 from tests.unit.pipeline.backfill.histories import history
@@ -144,21 +143,17 @@ def test_every_page_of_every_slot_comes_out_behind_its_verdicts(
     monkeypatch.setattr(slot_decider, "_PAGES_AT_ONCE", 3)
     route = RouteSettings(name="orders", inputs=("orders",), scope="partition")
     inputs = BackfillInputs((route,), {}, "g", 1, 1 << 20, ("orders",))
-    counts = [100, 250, 7]
-    rows = [
-        {"topic": "orders", "partition": number, "offset": at, "timestamp_ms": 1_000 + at}
-        | {"now_ms": 10_000, "id": b"id-%04d" % at, SLOT: number}
-        | dict(zip(DECIDER, ("orders", number), strict=True))
+    slots, counts = slots_of(inputs), [100, 250, 7]
+    rows: list[dict[str, object]] = [
+        {PLACE_INDEX: index, SLOT: index, "offset": at, "timestamp_ms": 1_000 + at}
+        | {"now_ms": 10_000, "id": b"id-%04d" % at, "rest": None}
         for number, count in enumerate(counts)
+        for index in [slots.index_of(PartitionId("orders", number))]
         for at in range(count)
     ]
-    schema = to_arrow_schema(
-        StructType([*JUDGED.fields, *RECORD.fields[4:], StructField("named", BinaryType())])
-    )
-    kinds = {field.name: field.type for field in schema}
+    kinds = {"id": pa.binary(), "rest": pa.string()}
     columns = {
-        name: pa.array([row.get(name) for row in rows], kinds.get(name, pa.int64()))
-        for name in (*rows[0], "named", "key", "value", "headers")
+        name: pa.array([row[name] for row in rows], kinds.get(name, pa.int64())) for name in rows[0]
     }
     whole = pa.RecordBatch.from_pydict(columns)
     cut = [whole.slice(at, 40) for at in range(0, len(rows), 40)]
@@ -167,12 +162,12 @@ def test_every_page_of_every_slot_comes_out_behind_its_verdicts(
     remembered: dict[int, set[bytes]] = {number: set() for number in range(len(counts))}
     verdicts = Counter[int]()
     for row in given:
-        number = row[DECIDER[1]]
+        number = slots.partition(row[SLOT]).partition
         if row["page"] is None:
             assert not remembered[number]
             verdicts[number] += 1
         else:
-            entries = unpacked_entries(row["content"])
+            entries = unpacked_page(row["content"])
             remembered[number] |= {text for _, value in entries for text in ids_in(value)}
     assert [verdicts[number] for number in range(len(counts))] == counts
     ids = [{b"id-%04d" % at for at in range(count)} for count in counts]

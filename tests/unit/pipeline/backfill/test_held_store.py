@@ -7,7 +7,7 @@ import pytest
 from pipeline.backfill import held_store
 from pipeline.backfill.decider import BatchDecider
 from pipeline.backfill.held_store import HeldStore
-from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_entries
+from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_page
 from state import pending_group
 from state.cache import Cache
 from state.model import PartitionId
@@ -62,5 +62,5 @@ def unpaged(pages: list[tuple[bytes, bytes]]) -> Entries:
     for key, content in pages:
         section = section_of_page(key)
         if section is not None and section[:1] != pending_group.KIND:
-            found |= unpacked_entries(content)
+            found |= unpacked_page(content)
     return found
