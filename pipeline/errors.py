@@ -23,6 +23,14 @@ class PipelineError(Exception):
 # Kafka client's stack trace only as text, so exception names are all that identifies a cause.
 _CAUSES: Final = (
     (
+        ("Python worker failed to connect back",),
+        1,
+        (
+            "table {table!r} could not be written, since a Python worker took too long to start: "
+            "check the load of the machine, and run the same command again"
+        ),
+    ),
+    (
         ("UnknownTopicOrPartitionException",),
         BROKER,
         "a topic of table {table!r} does not exist on {servers}: create it or correct its name",

@@ -12,6 +12,10 @@ from pipeline.errors import BROKER, CONTRADICTION, query_failed, reading_failed,
         ("… TopicAuthorizationException: Not authorized …", BROKER, "check the rights"),
         ("… TimeoutException: Timed out waiting for a node …", BROKER, "does not answer"),
         ("… [KAFKA_DATA_LOSS.START_OFFSET_DOES_NOT_MATCH_ASSIGNED] …", CONTRADICTION, "new target"),
+        (
+            "Python worker failed to connect back. SocketTimeoutException: Accept timed out",
+            *(1, "check the load of the machine"),
+        ),
         ("… No space left on device", 1, "No space left on device"),
     ],
 )
