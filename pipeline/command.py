@@ -13,10 +13,13 @@ from pipeline.errors import USAGE, PipelineError
 from pipeline.jars import connector_jars
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
+    METRICS_HOST,
     ClientProperties,
     Conf,
     Jars,
     Master,
+    MetricsHost,
+    MetricsPort,
     TerminalOutput,
     properties_of,
     spark_command,
@@ -79,6 +82,8 @@ def tables(
     compact: Annotated[
         bool, typer.Option("--compact", help="Merge small files at the end (Delta).")
     ] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     command_config: ClientProperties = None,
     jars: Jars = None,
     master: Master = None,
@@ -86,7 +91,7 @@ def tables(
 ) -> None:
     """Append accepted messages and dead letters to Delta tables, each row exactly once."""
     with spark_command():
-        from pipeline.progress import on_terminal  # noqa: PLC0415 - --help works without Spark
+        from pipeline.progress import MetricsAddress  # noqa: PLC0415 - --help works without Spark
         from pipeline.session import SessionOptions  # noqa: PLC0415
         from pipeline.tables import (  # noqa: PLC0415
             RunOptions,
@@ -103,9 +108,15 @@ def tables(
         columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
         layout = TableLayout(table_format, columns, address, output_template)
         options = RunOptions(once, batch_records, compact)
-        with on_terminal(TerminalOutput(stderr=True)) as display:
-            session = SessionOptions(jars, master, tuple(conf or ()))
-            result = run_tables(source, target, layout, options, session=session, display=display)
+        result = run_tables(
+            source,
+            target,
+            layout,
+            options,
+            session=SessionOptions(jars, master, tuple(conf or ())),
+            console=TerminalOutput(stderr=True),
+            metrics=None if metrics_port is None else MetricsAddress(metrics_host, metrics_port),
+        )
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from rich.console import Console
@@ -40,6 +40,12 @@ Conf = Annotated[
     list[str] | None,
     typer.Option(help="Setting of Spark, spark.name=value, repeatable. Not with spark-submit."),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Serve Prometheus metrics of the run at this port."),
+]
+MetricsHost = Annotated[str, typer.Option(help="The address at which metrics are served.")]
+METRICS_HOST: Final = "127.0.0.1"
 
 
 class TerminalOutput(Console):

@@ -26,9 +26,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, StringType, StructField, StructType
+from rich.console import Console
 
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
-from pipeline.progress import ProgressDisplay
+from pipeline.progress import MetricsAddress, observed
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_topics
 from pipeline.storage import StorageFolder
@@ -154,17 +155,20 @@ def run_tables(
     options: RunOptions,
     *,
     session: SessionOptions,
-    display: ProgressDisplay,
+    console: Console,
+    metrics: MetricsAddress | None = None,
 ) -> TablesResult:
     """Append what the topics have and the tables lack; once, or until Ctrl-C.
 
-    Raises PipelineError for wrong options, and when the broker or the tables cannot be used.
+    The console shows the progress. Raises PipelineError for wrong options, and when the broker or
+    the tables cannot be used.
     """
     if not source.topics:
         raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
     spark = open_session(session)
     try:
-        return update_tables(spark, source, target, layout, options, display)
+        with observed(spark, console, metrics):
+            return update_tables(spark, source, target, layout, options)
     finally:
         spark.stop()
 
@@ -175,7 +179,6 @@ def update_tables(
     target: str | Path,
     layout: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
     options: RunOptions = RunOptions(),  # noqa: B008
-    display: ProgressDisplay = lambda table, reports: None,  # noqa: ARG005 - ignores the reports
 ) -> TablesResult:
     """Do the work of `run_tables` in an existing session."""
     folder = StorageFolder.of(spark, target)
@@ -183,7 +186,7 @@ def update_tables(
         _check_target(folder, table, layout)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
     with _queries(spark, source, folder, layout, options) as queries:
-        _wait(queries, source.servers, once=options.once, display=display)
+        _wait(queries, source.servers, once=options.once)
     if options.compact:
         for table in source.topics:
             compact(spark, folder / table)
@@ -265,16 +268,12 @@ def _queries(
             query.stop()
 
 
-def _wait(
-    queries: Sequence[StreamingQuery], servers: str, *, once: bool, display: ProgressDisplay
-) -> None:
+def _wait(queries: Sequence[StreamingQuery], servers: str, *, once: bool) -> None:
     """Wait until every query has ended, one has failed, or the user interrupts."""
     running = list(queries)
     try:
         while running:
             running = [query for query in running if not _ended(query, servers)]
-            for query in queries:
-                display(str(query.name), query.recentProgress)
     except KeyboardInterrupt:
         # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
         if once:

@@ -11,10 +11,13 @@ from pipeline.config import read_config
 from pipeline.errors import USAGE, PipelineError
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.options import (
+    METRICS_HOST,
     ClientProperties,
     Conf,
     Jars,
     Master,
+    MetricsHost,
+    MetricsPort,
     TerminalOutput,
     properties_of,
     spark_command,
@@ -71,6 +74,8 @@ def backfill(
             envvar="KAFKA_BOOTSTRAP_SERVERS", help="Brokers; default: those of the configuration."
         ),
     ] = "",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = METRICS_HOST,
     command_config: ClientProperties = None,
     jars: Jars = None,
     master: Master = None,
@@ -91,6 +96,7 @@ def backfill(
         from pipeline.backfill import run  # noqa: PLC0415
         from pipeline.backfill.accepted import AcceptedTable  # noqa: PLC0415
         from pipeline.backfill.batch import backfill_at_once  # noqa: PLC0415
+        from pipeline.progress import MetricsAddress, observed  # noqa: PLC0415
         from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
 
         console, settings = TerminalOutput(), read_config(config)
@@ -106,6 +112,7 @@ def backfill(
         if table and not is_file_managed(settings):
             console.print("settings: only those of the file, since a table needs no broker")
         spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
+        metrics = None if metrics_port is None else MetricsAddress(metrics_host, metrics_port)
         try:
             wanted = accepted and AcceptedTable.of(spark, accepted, target)
             if wanted:
@@ -115,15 +122,15 @@ def backfill(
                     spark, settings, source, target, table_format=output_format, say=console.print
                 )
             else:
-                counts = run.backfill(
-                    spark,
-                    settings,
-                    source,
-                    target,
-                    table_format=output_format,
-                    limits=run.BatchLimits(batch_records, tasks, once),
-                    say=console.print,
-                )
+                with observed(spark, TerminalOutput(stderr=True), metrics):
+                    counts = run.backfill(
+                        spark,
+                        settings,
+                        source,
+                        target,
+                        table_format=output_format,
+                        limits=run.BatchLimits(batch_records, tasks, once),
+                    )
             if wanted:
                 wanted.write(source, console.print)
         finally:

@@ -7,7 +7,7 @@ same batch on the state before it; rows of it that are listed in the table are n
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -375,7 +375,6 @@ def backfill(
     *,
     table_format: TableFormat = "delta",
     limits: BatchLimits = BatchLimits(),  # noqa: B008 - a value that cannot change
-    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[VerdictCount, ...]:
     """Decide the records that are not decided yet, and return the counts of all verdicts.
 
@@ -397,7 +396,7 @@ def backfill(
     with session_settings(spark, settings):
         records = _stream(spark, source, rows, target, limits)
         query = _start(judged(records, inputs), target, table_format, once=limits.once)
-        _wait(query, source.servers, say, once=limits.once)
+        _wait(query, source.servers, once=limits.once)
     return counted(read_verdicts(spark, folder))
 
 
@@ -504,21 +503,11 @@ def _start(
     return writer.trigger(**trigger).start()
 
 
-def _wait(query: StreamingQuery, servers: str, say: Callable[[str], None], *, once: bool) -> None:
+def _wait(query: StreamingQuery, servers: str, *, once: bool) -> None:
     """Wait until all is decided, or until the user interrupts a continuous run."""
-    last_batch, records = -1, 0
     try:
-        while True:
-            ended = _ended(query, servers)
-            for progress in query.recentProgress:
-                if progress.batchId > last_batch and progress.numInputRows:
-                    last_batch, records = progress.batchId, records + progress.numInputRows
-                    say(
-                        f"batch {last_batch}: {records:,} records decided, "
-                        f"{progress.processedRowsPerSecond:,.0f}/s"
-                    )
-            if ended:
-                return
+        while not _ended(query, servers):
+            pass
     except KeyboardInterrupt:
         # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
         if once:

@@ -1,24 +1,29 @@
 """Tables from a real broker through the real connector: what is in them, and how often."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from rich.console import Console
 
 from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
-from pipeline.progress import BatchTally, TableProgress
+from pipeline.progress import MetricsAddress, observed
 from pipeline.tables import (
     TRANSFORMS,
     Format,
@@ -109,8 +114,10 @@ class Walk(NamedTuple):
     topics: Sequence[str]
     tables: Sequence[TableRows]
     columns: Sequence[Sequence[str]]
-    told: TableProgress
-    """Of the first run."""
+    lines: Sequence[Mapping[str, Any]]
+    """What the first run wrote where there is no terminal."""
+    metrics: Mapping[str, float]
+    """What it served to Prometheus, by name; all have the same table."""
     files: Sequence[int]
     """That the second run left, and the third, which has put them together."""
 
@@ -127,15 +134,13 @@ def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
         one.send(30, end)
     other.send(30, "committed")
     expression = f"^({'|'.join(topic[:-1] for topic in topics)})"
-    given, tally = source(broker, expression), BatchTally()
+    given = source(broker, expression)
     tables: list[TableRows] = []
     columns: list[list[str]] = []
     kept: list[int] = []
 
     def run(way: RunOptions) -> None:
-        result = update_tables(
-            *(spark, given, target, TableLayout(), way), lambda _table, reports: tally.take(reports)
-        )
+        result = update_tables(spark, given, target, TableLayout(), way)
         tables.extend(result.tables)
         columns.append(read_table(spark, target, "messages").columns)
         table = spark.read.format("delta").load(f"{target}/messages")
@@ -146,14 +151,25 @@ def walk(spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathF
         older.setitem(
             TRANSFORMS, "messages", lambda *given: newer(*given).drop("epoch", "bookmark")
         )
-        run(RunOptions(batch_records_max=50))
-    told = tally.progress
+        written = StringIO()
+        with observed(spark, Console(file=written), MetricsAddress("127.0.0.1", 0)) as observer:
+            run(RunOptions(batch_records_max=50))
+            observer.wait_ended(LIMIT_S)
+            with urlopen(f"http://127.0.0.1:{observer.port}/metrics") as answer:
+                served = answer.read().decode()
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    metrics = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(served)
+        for sample in family.samples
+        if sample.labels == {"table": "messages"}
+    }
     one.send(30, "committed")
     other.send(5, "open")
     run(RunOptions())
     other.commit_open()
     run(RunOptions(compact=True))
-    return Walk(given, target, topics, tables, columns, told, kept[1:])
+    return Walk(given, target, topics, tables, columns, lines, metrics, kept[1:])
 
 
 def test_each_committed_message_is_a_row_once_and_no_aborted_one_is(
@@ -174,8 +190,17 @@ def test_each_committed_message_is_a_row_once_and_no_aborted_one_is(
     }
 
 
-def test_progress_tells_the_rows_of_every_batch_once(walk: Walk) -> None:
-    assert (walk.told.rows, walk.told.behind) == (90, 0)
+def test_each_batch_is_a_line_and_metrics_add_up_to_the_rows(walk: Walk) -> None:
+    begins, *batches, ends = walk.lines
+    assert (begins["event"], ends["event"]) == ("stream-begins", "stream-ends")
+    assert {line["event"] for line in batches} == {"batch"}
+    assert len(batches) > 1
+    assert sum(line["rows"] for line in batches) == 90
+    lags = [line["lag_records"] for line in batches]
+    assert sorted(lags, reverse=True) == lags
+    assert walk.metrics["ringfence_spark_rows_total"] == 90
+    assert walk.metrics["ringfence_spark_lag_records"] == 0
+    assert walk.metrics["ringfence_spark_batch_duration_seconds_count"] == len(batches)
 
 
 def test_a_table_that_an_older_version_made_gets_the_columns_it_lacks(walk: Walk) -> None:
@@ -268,6 +293,7 @@ def start_command(broker: Broker, topic: str, target: Path, *more: str) -> subpr
         [sys.executable, "-c", COMMAND, "tables", *words, "--target", str(target), *more],
         start_new_session=True,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
@@ -323,8 +349,14 @@ def test_runs_that_are_killed_and_terminated_leave_to_the_next_one_each_row_once
         publisher.send(10, "committed")
         wait_for(has_rows(spark, tmp_path, rows + 10), running)
         running.terminate()
-        shown, _ = running.communicate(timeout=LIMIT_S)
-    assert running.returncode == 0
+        shown, told = running.communicate(timeout=LIMIT_S)
+    assert running.returncode == 0, told
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert [line["event"] for line in lines if line["event"] != "batch"] == [
+        "stream-begins",
+        "stream-ends",
+    ]
+    assert sum(line["rows"] for line in lines if line["event"] == "batch") >= 10
     assert {"messages", f"{rows + 10:,}"} <= set(shown.split())
     names = read_table(spark, tmp_path, "messages").select(sf.col("duplicate_id").cast("string"))
     assert names.count() == names.distinct().count() == rows + 10

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pipeline.progress import StreamMetrics
 from service.queries.status import StatusBoard
 from service.telemetry.gauges import AddressFill, StateSample
 from service.telemetry.metrics import Metrics
@@ -60,14 +62,25 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.certificate(tmp_path / "none.pem")
     metrics.disk(tmp_path)
     metrics.sampled(StateSample(fills={"a": AddressFill(2, 1, 3)}, evicted={"a": 1}))
+    exposition = metrics.exposition() + generate_latest(streams().registry)
     return {
         Row(
             f"{family.name}_total" if family.type == "counter" else family.name,
             family.type,
             frozenset().union(*(sample.labels for sample in family.samples)) - OF_HISTOGRAMS,
         )
-        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for family in text_string_to_metric_families(exposition.decode())
     }
+
+
+def streams() -> StreamMetrics:
+    """Of a Spark job whose table has had a batch."""
+    metrics = StreamMetrics()
+    for each in (metrics.lag, metrics.last_batch_s, metrics.last_trigger_s):
+        each.labels("messages").set(1)
+    metrics.rows.labels("messages").inc()
+    metrics.batch_s.labels("messages").observe(1)
+    return metrics
 
 
 def test_the_page_names_every_metric_with_its_kind_and_labels_and_no_other(tmp_path: Path) -> None:
