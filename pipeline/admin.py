@@ -57,6 +57,14 @@ class KafkaAdmin:
         """Return the names of all topics."""
         return {str(name) for name in self._get(lambda: self._client.listTopics().names())}
 
+    def topics_like(self, topics: Collection[str]) -> set[str]:
+        """Return the existing topics of these names or expressions, which start with ^."""
+        pattern = self._jvm.java.util.regex.Pattern
+        there = self.topics()
+        expressions = [pattern.compile(name) for name in topics if name.startswith("^")]
+        like = {name for name in there for each in expressions if each.matcher(name).find()}
+        return like | there.intersection(topics)
+
     def partitions(self, topics: Collection[str]) -> list[KafkaPartition]:
         """Return all partitions of these topics."""
         found = self._get(lambda: self._client.describeTopics(sorted(topics)).allTopicNames())

@@ -79,6 +79,13 @@ def tables(
     batch_records: Annotated[
         int, typer.Option(min=1, help="Records of a table per batch.")
     ] = 1_000_000,
+    accept_gap: Annotated[
+        bool,
+        typer.Option(
+            "--accept-gap",
+            help="Continue behind records that were deleted before they were read (Delta).",
+        ),
+    ] = False,
     compact: Annotated[
         bool, typer.Option("--compact", help="Merge small files at the end (Delta).")
     ] = False,
@@ -107,7 +114,7 @@ def tables(
         )
         columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
         layout = TableLayout(table_format, columns, address, output_template)
-        options = RunOptions(once, batch_records, compact)
+        options = RunOptions(once, batch_records, compact, accept_gap)
         result = run_tables(
             source,
             target,

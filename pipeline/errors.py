@@ -19,6 +19,15 @@ class PipelineError(Exception):
         self.exit_code = exit_code
 
 
+_PLAN: Final = "=== Streaming Query ==="
+_CAUSE_CHARS: Final = 2000
+
+_DATA_LOST: Final = (
+    "KAFKA_DATA_LOSS",
+    "Some data may have been lost",
+    "KafkaIllegalStateException",
+)
+
 # Causes by the names in the text of a failed query, checked in this order. Spark passes on the
 # Kafka client's stack trace only as text, so exception names are all that identifies a cause.
 _CAUSES: Final = (
@@ -41,11 +50,11 @@ _CAUSES: Final = (
         "{servers} refuses table {table!r}: check the rights and the properties of the client",
     ),
     (
-        ("KAFKA_DATA_LOSS", "Some data may have been lost", "KafkaIllegalStateException"),
+        _DATA_LOST,
         CONTRADICTION,
         (
-            "table {table!r} has read beyond the offsets that its topics on {servers} have: "
-            "they were deleted, recreated or truncated; read them into a new target"
+            "table {table!r} is to read offsets that its topics on {servers} do not have: records "
+            "or topics were deleted, recreated or truncated; read them into a new target"
         ),
     ),
     (
@@ -62,6 +71,25 @@ _CAUSES: Final = (
         "{servers} does not answer for table {table!r}: check that the broker runs there",
     ),
 )
+
+
+def failure_text(error: BaseException) -> str:
+    """Return Spark's message about a failed query, and those of its causes, without the plan.
+
+    Often only one in the middle names what has happened: the first wraps what an executor raised,
+    the last is the Kafka client's.
+    """
+    texts = [str(error).partition(_PLAN)[0]]
+    while (cause := getattr(error, "_cause", None)) is not None:
+        error = cause
+        texts.append(str(error)[:_CAUSE_CHARS])
+    texts[-1] = texts[-1] if len(texts) == 1 else str(error)[-_CAUSE_CHARS:]
+    return " ".join(" ".join(dict.fromkeys(texts)).split())
+
+
+def is_data_lost(text: str) -> bool:
+    """Return whether a query failed because records that it was to read are gone."""
+    return any(name in text for name in _DATA_LOST)
 
 
 def query_failed(table: str, servers: str, text: str) -> PipelineError:

@@ -36,6 +36,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pipeline.errors import USAGE, PipelineError
+from pipeline.gaps import OffsetGap
 
 _LAST_EVENTS_S: Final = 10.0
 """How long to wait for the events of streams that have ended, which Spark delivers later."""
@@ -85,6 +86,12 @@ class StreamMetrics:
         self.last_trigger_s = Gauge(
             "ringfence_spark_last_trigger_timestamp_seconds",
             "When the stream last looked for records, whether or not there were any",
+            labels,
+            registry=ours,
+        )
+        self.gaps = Counter(
+            "ringfence_spark_gaps_total",
+            "Ranges of offsets that were deleted before they were read, and accepted",
             labels,
             registry=ours,
         )
@@ -160,6 +167,11 @@ class StreamObserver(StreamingQueryListener):
         with self._changed:
             self._running.discard(event.runId)
             self._changed.notify_all()
+
+    def gap_found(self, gap: OffsetGap) -> None:
+        """Tell of a gap that was accepted."""
+        self.metrics.gaps.labels(gap.table).inc()
+        self.tell("gap", level="warning", **gap._asdict())
 
     def tell(self, event: str, *, level: str = "info", **fields: object) -> None:
         """Write a JSON line, unless a terminal shows the table."""

@@ -61,6 +61,14 @@ def kafka_options(
         raise PipelineError(str(error), exit_code=USAGE) from error
 
 
+def offsets_json(positions: Mapping[KafkaPartition, int]) -> str:
+    """Return offsets as the connector's `startingOffsets` and `endingOffsets` take them."""
+    offsets: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, number), offset in positions.items():
+        offsets[topic][str(number)] = offset
+    return json.dumps(offsets)
+
+
 def read_spans(
     spark: SparkSession,
     servers: str,
@@ -73,14 +81,11 @@ def read_spans(
     if not any(span.begin < span.end for span in spans.values()):
         return spark.createDataFrame([], RECORD)
     numbers: defaultdict[str, list[int]] = defaultdict(list)
-    begins: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    ends: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for (topic, number), span in spans.items():
+    for topic, number in spans:
         numbers[topic].append(number)
-        begins[topic][str(number)], ends[topic][str(number)] = span
     options = {
-        "startingOffsets": json.dumps(begins),
-        "endingOffsets": json.dumps(ends),
+        "startingOffsets": offsets_json({each: span.begin for each, span in spans.items()}),
+        "endingOffsets": offsets_json({each: span.end for each, span in spans.items()}),
         "failOnDataLoss": str(not is_cleaned).lower(),
         "groupIdPrefix": "ringfence-spans",
     }

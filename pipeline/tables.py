@@ -7,17 +7,20 @@ file in it, not a glob). Readers that list files, such as pyarrow, pandas, Polar
 do not: after a crash they may also see a file that no batch committed.
 
 The job appends each row exactly once. A table is `TARGET/NAME`; its read position is in
-`TARGET/checkpoints/NAME`. A batch is planned in the checkpoint, written, listed in the table, and
-only then done. So the job after a killed one resumes with the same offsets, and a batch that is
-listed is not written again. Table and checkpoint belong together; one without the other is
+`TARGET/checkpoints` (`checkpoint.py`). A batch is planned in the checkpoint, written, listed in the
+table, and only then done. So the job after a killed one resumes with the same offsets, and a batch
+that is listed is not written again. Table and checkpoint belong together; one without the other is
 rejected.
 
-A topic that ends before the read position is rejected too. A topic that was recreated, or that is
-another cluster's, and has grown past that position looks like the old one: use a new target.
+Records that were deleted before they were read are an error, or on demand a gap (`gaps.py`). A
+topic that ends before the read position is rejected. A topic that was recreated, or that is another
+cluster's, and has grown past that position looks like the old one: use a new target.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -28,10 +31,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 from rich.console import Console
 
-from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
+from pipeline.admin import KafkaAdmin, OffsetSpan
+from pipeline.checkpoint import Positions, TableCheckpoint
+from pipeline.errors import (
+    CONTRADICTION,
+    USAGE,
+    PipelineError,
+    failure_text,
+    is_data_lost,
+    query_failed,
+)
+from pipeline.gaps import OffsetGap, gaps_of, record_gaps
 from pipeline.progress import MetricsAddress, observed
 from pipeline.session import SessionOptions, open_session
-from pipeline.source import read_topics
+from pipeline.source import offsets_json, read_topics
 from pipeline.storage import StorageFolder
 from pipeline.templates import filled_text, input_topic
 from ringfence.spark.columns import DEAD_LETTERS, MESSAGES
@@ -132,6 +145,8 @@ class RunOptions(NamedTuple):
     """Approximate size of a table's batch; a killed batch is written again as a whole."""
     compact: bool = False
     """Whether to compact at the end; during a run, Delta compacts by itself."""
+    accept_gap: bool = False
+    """Whether to continue behind records that were deleted before they were read."""
 
 
 class TableRows(NamedTuple):
@@ -167,8 +182,8 @@ def run_tables(
         raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
     spark = open_session(session)
     try:
-        with observed(spark, console, metrics):
-            return update_tables(spark, source, target, layout, options)
+        with observed(spark, console, metrics) as observer:
+            return update_tables(spark, source, target, layout, options, observer.gap_found)
     finally:
         spark.stop()
 
@@ -179,14 +194,18 @@ def update_tables(
     target: str | Path,
     layout: TableLayout = TableLayout(),  # noqa: B008 - a value that never changes
     options: RunOptions = RunOptions(),  # noqa: B008
+    notice: Callable[[OffsetGap], None] = lambda _gap: None,
 ) -> TablesResult:
-    """Do the work of `run_tables` in an existing session."""
+    """Do the work of `run_tables` in an existing session; `notice` hears of accepted gaps."""
     folder = StorageFolder.of(spark, target)
+    if options.accept_gap and layout.format != "delta":
+        raise PipelineError("--accept-gap needs --format delta", exit_code=USAGE)
     for table in source.topics:
         _check_target(folder, table, layout)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
-    with _queries(spark, source, folder, layout, options) as queries:
-        _wait(queries, source.servers, once=options.once)
+    streams = _Streams(spark, source, folder, layout, options, notice)
+    with streams.running():
+        streams.wait()
     if options.compact:
         for table in source.topics:
             compact(spark, folder / table)
@@ -194,10 +213,6 @@ def update_tables(
     return TablesResult(
         tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
     )
-
-
-def _checkpoint(target: StorageFolder, table: str) -> StorageFolder:
-    return target / "checkpoints" / table
 
 
 def _check_target(target: StorageFolder, table: str, layout: TableLayout) -> None:
@@ -212,7 +227,7 @@ def _check_target(target: StorageFolder, table: str, layout: TableLayout) -> Non
             "use day and address",
             exit_code=USAGE,
         )
-    checkpoint, found = _checkpoint(target, table), format_of(target / table)
+    checkpoint, found = TableCheckpoint.of(target, table), format_of(target / table)
     if found not in (None, layout.format):
         raise PipelineError(
             f"{target / table} is a {found} table: continue with --format {found}, or read the "
@@ -220,68 +235,131 @@ def _check_target(target: StorageFolder, table: str, layout: TableLayout) -> Non
             exit_code=USAGE,
         )
     listed = (target / table).has(JOURNALS[layout.format])
-    done, planned = checkpoint.has("commits/[0-9]*"), checkpoint.has("offsets/[0-9]*")
-    if (listed and not planned) or (done and not listed):
+    if (listed and not checkpoint.is_planned) or (checkpoint.is_done and not listed):
         raise PipelineError(
-            f"{target / table} and {checkpoint} do not belong together: one of them was deleted; "
-            "delete the other too and read the topics again",
+            f"{target / table} and {checkpoint.folder} do not belong together: one of them was "
+            "deleted; delete the other too and read the topics again",
             exit_code=CONTRADICTION,
         )
 
 
-@contextmanager
-def _queries(
-    spark: SparkSession,
-    source: TableSource,
-    target: StorageFolder,
-    layout: TableLayout,
-    options: RunOptions,
-) -> Iterator[list[StreamingQuery]]:
-    """Start a query for each table; stop them all on exit."""
-    queries: list[StreamingQuery] = []
-    reader = {"maxOffsetsPerTrigger": str(options.batch_records_max)}
-    try:
-        for table, topics in source.topics.items():
-            stream = read_topics(
-                spark, source.servers, topics, source.properties, once=options.once, options=reader
-            )
-            writer = (
-                TRANSFORMS[table](stream, layout)
-                .writeStream.queryName(table)
-                .format(layout.format)
-                .outputMode("append")
-                .partitionBy(*layout.partition_by)
-                .option("path", str(target / table))
-                .option("checkpointLocation", str(_checkpoint(target, table)))
-                # A later version may have more columns, which are then added to existing tables.
-                .option("mergeSchema", "true")
-            )
-            trigger = (
-                writer.trigger(availableNow=True)
-                if options.once
-                else writer.trigger(processingTime=_CONTINUOUS_EVERY)
-            )
-            queries.append(trigger.start())
-        yield queries
-    finally:
-        for query in queries:
-            query.stop()
+class _Streams:
+    """The streams of a run, one for each table."""
 
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: TableSource,
+        target: StorageFolder,
+        layout: TableLayout,
+        options: RunOptions,
+        notice: Callable[[OffsetGap], None],
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._target = target
+        self._layout = layout
+        self._options = options
+        self._notice = notice
+        self._running: dict[str, StreamingQuery] = {}
 
-def _wait(queries: Sequence[StreamingQuery], servers: str, *, once: bool) -> None:
-    """Wait until every query has ended, one has failed, or the user interrupts."""
-    running = list(queries)
-    try:
-        while running:
-            running = [query for query in running if not _ended(query, servers)]
-    except KeyboardInterrupt:
-        # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
-        if once:
-            raise
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start the stream of each table; stop them all on exit."""
+        try:
+            for table in self._source.topics:
+                self._start(table, TableCheckpoint.of(self._target, table).folder)
+            yield
+        finally:
+            for query in self._running.values():
+                query.stop()
 
+    def wait(self) -> None:
+        """Wait until every stream has ended, one has failed, or the user interrupts."""
+        try:
+            while self._running:
+                for table in tuple(self._running):
+                    self._look(table)
+        except KeyboardInterrupt:
+            # Ctrl-C is how a continuous run ends; an interrupted single run is not complete.
+            if self._options.once:
+                raise
 
-def _ended(query: StreamingQuery, servers: str) -> bool:
-    try:
-        return bool(query.awaitTermination(_WAIT_S))
-    except StreamingQueryException as error:
-        raise query_failed(str(query.name), servers, str(error)) from error
+    def _look(self, table: str) -> None:
+        """Wait for a moment for the end of a stream; raise PipelineError if it has failed."""
+        try:
+            if self._running[table].awaitTermination(_WAIT_S):
+                del self._running[table]
+        except StreamingQueryException as error:
+            text = failure_text(error)
+            failed = query_failed(table, self._source.servers, text)
+            if not is_data_lost(text) or self._layout.format != "delta":
+                raise failed from error
+            if not self._options.accept_gap:
+                sentence = (
+                    f"{failed}, or continue with --accept-gap, which lists the lost offsets in the "
+                    f"table {self._target / 'gaps'}"
+                )
+                raise PipelineError(sentence, exit_code=failed.exit_code) from error
+            if not self._continue_behind(table):
+                raise failed from error
+
+    def _continue_behind(self, table: str) -> bool:
+        """Start a stream again behind what its topics have lost; return whether they have."""
+        topics = self._source.topics[table]
+        with KafkaAdmin(self._spark, self._source.servers, self._source.properties) as admin:
+            partitions = admin.partitions(admin.topics_like(topics))
+            begins, ends = admin.begins(partitions), admin.ends(partitions)
+        there = {each: OffsetSpan(begins[each], ends[each]) for each in partitions}
+        checkpoint = TableCheckpoint.of(self._target, table)
+        read = checkpoint.positions(lambda positions: self._has_rows(table, positions))
+        gaps = gaps_of(table, read, there)
+        if not gaps:
+            return False
+        record_gaps(self._spark, self._target / "gaps", gaps)
+        for gap in gaps:
+            self._notice(gap)
+        begin = {each: max(read.get(each, 0), span.begin) for each, span in there.items()}
+        self._start(table, checkpoint.begin_another(), begin)
+        return True
+
+    def _has_rows(self, table: str, positions: Positions) -> bool:
+        rows = read_table(self._spark, str(self._target), table)
+        beyond = (
+            (sf.col("topic") == each.topic)
+            & (sf.col("partition") == each.number)
+            & (sf.col("offset") >= offset)
+            for each, offset in positions.items()
+        )
+        return not rows.where(reduce(or_, beyond)).isEmpty()
+
+    def _start(self, table: str, checkpoint: StorageFolder, begin: Positions | None = None) -> None:
+        source, once = self._source, self._options.once
+        reader = {"maxOffsetsPerTrigger": str(self._options.batch_records_max)}
+        if begin is not None:
+            reader["startingOffsets"] = offsets_json(begin)
+        stream = read_topics(
+            self._spark,
+            source.servers,
+            source.topics[table],
+            source.properties,
+            once=once,
+            options=reader,
+        )
+        writer = (
+            TRANSFORMS[table](stream, self._layout)
+            .writeStream.queryName(table)
+            .format(self._layout.format)
+            .outputMode("append")
+            .partitionBy(*self._layout.partition_by)
+            .option("path", str(self._target / table))
+            .option("checkpointLocation", str(checkpoint))
+            # A later version may have more columns, which are then added to existing tables.
+            .option("mergeSchema", "true")
+        )
+        trigger = (
+            writer.trigger(availableNow=True)
+            if once
+            else writer.trigger(processingTime=_CONTINUOUS_EVERY)
+        )
+        self._running[table] = trigger.start()

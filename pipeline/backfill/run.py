@@ -25,7 +25,7 @@ from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.processor import BackfillProcessor
 from pipeline.backfill.slots import SLOT
 from pipeline.config import as_served
-from pipeline.errors import CONTRADICTION, USAGE, PipelineError, query_failed
+from pipeline.errors import CONTRADICTION, USAGE, PipelineError, failure_text, query_failed
 from pipeline.source import read_topics
 from pipeline.storage import StorageFolder
 from pipeline.tables import JOURNALS
@@ -423,7 +423,7 @@ def spark_failures(what: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         raise PipelineError(
-            f"{what}: {message_of(error)}; when that is fixed, run the same command again",
+            f"{what}: {failure_text(error)}; when that is fixed, run the same command again",
             exit_code=1,
         ) from error
 
@@ -520,16 +520,7 @@ def _ended(query: StreamingQuery, servers: str) -> bool:
     try:
         return bool(query.awaitTermination(_WAIT_S))
     except StreamingQueryException as error:
-        raise query_failed("verdicts", servers, message_of(error)) from error
-
-
-def message_of(error: Exception) -> str:
-    """Return Spark's message without the query plan, and the end of the root cause."""
-    root = error
-    while (cause := getattr(root, "_cause", None)) is not None:
-        root = cause
-    message, _, _ = str(error).partition("=== Streaming Query ===")
-    return " ".join((message + str(root)[-2000:]).split())
+        raise query_failed("verdicts", servers, failure_text(error)) from error
 
 
 def bound_to(source: BackfillSource) -> Mapping[str, object]:

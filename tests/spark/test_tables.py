@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,8 +22,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
 
+from pipeline.checkpoint import TableCheckpoint
 from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
+from pipeline.gaps import OffsetGap
 from pipeline.progress import MetricsAddress, observed
+from pipeline.storage import StorageFolder
 from pipeline.tables import (
     TRANSFORMS,
     Format,
@@ -271,6 +274,73 @@ def test_a_row_is_the_message_unchanged_by_day_and_address_and_half_a_target_is_
 
 def _halves(_folder: str, _names: Sequence[str]) -> Sequence[str]:
     return ["halves"]
+
+
+def test_a_table_continues_behind_deleted_records_on_demand_and_lists_each_gap_once(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, admin = make_topic(broker), AdminClient(dict(broker.client_properties))
+    producer = Producer(dict(broker.client_properties))
+
+    def send(records: int) -> None:
+        for number in range(records * PARTITIONS):
+            producer.produce(topic, b"v", b"k", number % PARTITIONS, timestamp=NOON_MS)
+        assert producer.flush(LIMIT_S) == 0
+
+    def delete_before(offset: int) -> None:
+        place = TopicPartition(topic, 0, offset)
+        admin.delete_records([place])[place].result(LIMIT_S)
+
+    noticed: list[OffsetGap] = []
+
+    def rows(way: RunOptions) -> int:
+        run = update_tables(
+            *(spark, source(broker, topic), tmp_path, TableLayout(), way), noticed.append
+        )
+        return run.tables[0].total
+
+    accepting = RunOptions(accept_gap=True)
+    send(10)
+    assert rows(accepting) == 20
+    send(10)
+    delete_before(15)
+    with pytest.raises(PipelineError, match="continue with --accept-gap") as failed:
+        rows(RunOptions())
+    assert failed.value.exit_code == CONTRADICTION
+    with monkeypatch.context() as killed:
+        killed.setattr(TableCheckpoint, "begin_another", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            rows(accepting)
+    delete_before(17)
+    assert rows(accepting) == 20 + 3 + 10
+    gaps = [OffsetGap("messages", topic, 0, 10, end) for end in (15, 17)]
+    assert noticed == gaps
+    table = spark.read.format("delta").load(str(tmp_path / "gaps"))
+    assert [row[:5] for row in table.collect()] == [gaps[1]]
+    assert not table.where("noticed_at IS NULL").count()
+    send(1)
+    assert rows(RunOptions()) == 20 + 3 + 10 + 2
+    # A batch can be in the table and not be done in the checkpoint: the table decides.
+    folder = StorageFolder.of(spark, tmp_path)
+    last = TableCheckpoint.of(folder, "messages").folder
+    (last / "commits" / "1").delete()
+    checkpoint = TableCheckpoint.of(folder, "messages")
+    assert last.name == "messages.2"
+    assert set(checkpoint.positions(lambda _: True).values()) == {21}
+    assert set(checkpoint.positions(lambda _: False).values()) == {20}
+    (last / "commits" / "0").delete()
+    assert set(checkpoint.positions(lambda _: False).values()) == {17, 10}
+
+
+def test_gaps_of_a_parquet_table_are_not_accepted(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineError, match="--accept-gap needs --format delta") as failed:
+        update_tables(
+            *(spark, source(broker, "t"), tmp_path, TableLayout("parquet")),
+            RunOptions(accept_gap=True),
+        )
+    assert failed.value.exit_code == USAGE
 
 
 def test_a_missing_topic_is_reported(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

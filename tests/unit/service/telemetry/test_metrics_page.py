@@ -79,6 +79,7 @@ def streams() -> StreamMetrics:
     for each in (metrics.lag, metrics.last_batch_s, metrics.last_trigger_s):
         each.labels("messages").set(1)
     metrics.rows.labels("messages").inc()
+    metrics.gaps.labels("messages").inc()
     metrics.batch_s.labels("messages").observe(1)
     return metrics
 
