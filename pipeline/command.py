@@ -1,6 +1,7 @@
-"""`ringfence pipeline`: command line of the Spark jobs; `tables` is here, the others beside it."""
+"""`ringfence pipeline`: command line of the Spark jobs; `tables` and `compact` are here."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from pipeline.options import (
     MetricsHost,
     MetricsPort,
     TerminalOutput,
+    duration_s,
     properties_of,
     spark_command,
 )
@@ -52,7 +54,7 @@ def tables(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="The service's configuration file: brokers, and how to log in.",
+            help="The service's configuration file: brokers, login, topics and addresses.",
         ),
     ] = None,
     bootstrap_servers: Annotated[
@@ -64,17 +66,25 @@ def tables(
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")
     ] = True,
+    every: Annotated[
+        int, typer.Option(parser=duration_s, help="Time from batch to batch, if it keeps running.")
+    ] = "10s",  # type: ignore[assignment]  # parsed like an argument
     table_format: Annotated[
         Literal["delta", "parquet"], typer.Option("--format", help="Format of the tables.")
     ] = "delta",
     partition_by: Annotated[
-        str, typer.Option(help="Partition columns; with many addresses use 'day' alone.")
-    ] = "day,address",
+        str | None,
+        typer.Option(help="Partition columns of new tables, 'day' or 'day,address' [day]."),
+    ] = None,
     address: Annotated[
-        str, typer.Option(help="The route's address template; outputs do not contain the address.")
-    ] = "{topic}",
+        str | None,
+        typer.Option(
+            help="The route's address template [as configured, or {topic}]; outputs do not contain "
+            "the address."
+        ),
+    ] = None,
     output_template: Annotated[
-        str, typer.Option(help="The route's output template, to find the input of an output.")
+        str, typer.Option(help="With --address: the route's output template, for {topic}.")
     ] = "{topic}.unique",
     batch_records: Annotated[
         int, typer.Option(min=1, help="Records of a table per batch.")
@@ -86,7 +96,7 @@ def tables(
             help="Continue behind records that were deleted before they were read (Delta).",
         ),
     ] = False,
-    compact: Annotated[
+    compact_at_end: Annotated[
         bool, typer.Option("--compact", help="Merge small files at the end (Delta).")
     ] = False,
     metrics_port: MetricsPort = None,
@@ -98,35 +108,92 @@ def tables(
 ) -> None:
     """Append accepted messages and dead letters to Delta tables, each row exactly once."""
     with spark_command():
-        from pipeline.progress import MetricsAddress  # noqa: PLC0415 - --help works without Spark
-        from pipeline.session import SessionOptions  # noqa: PLC0415
+        # --help works without Spark.
+        from pipeline.outputs import configured_tables  # noqa: PLC0415
+        from pipeline.progress import MetricsAddress, observed  # noqa: PLC0415
+        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
         from pipeline.tables import (  # noqa: PLC0415
             RunOptions,
             TableLayout,
             TableSource,
-            run_tables,
+            update_tables,
         )
 
+        if compact_at_end and not once:
+            sentence = (
+                "--compact needs --once: beside --continuous run `ringfence pipeline compact`"
+            )
+            raise PipelineError(sentence, exit_code=USAGE)
         topics = {"messages": tuple(outputs or ()), "dead_letters": tuple(dead_letters or ())}
         source = TableSource(
             *cluster_of(config, bootstrap_servers, properties_of(command_config)),
             {table: named for table, named in topics.items() if named},
         )
-        columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
-        layout = TableLayout(table_format, columns, address, output_template)
-        options = RunOptions(once, batch_records, compact, accept_gap)
-        result = run_tables(
-            source,
-            target,
-            layout,
-            options,
-            session=SessionOptions(jars, master, tuple(conf or ())),
-            console=TerminalOutput(stderr=True),
-            metrics=None if metrics_port is None else MetricsAddress(metrics_host, metrics_port),
-        )
+        if not source.topics and config is None:
+            raise PipelineError(
+                "no topics: give --outputs, --dead-letters, or the service's file as --config",
+                exit_code=USAGE,
+            )
+        columns = None
+        if partition_by is not None:
+            columns = tuple(name.strip() for name in partition_by.split(",") if name.strip())
+        layout = TableLayout(table_format, columns, address or "{topic}", output_template)
+        options = RunOptions(once, batch_records, every, compact_at_end, accept_gap)
+        metrics = None if metrics_port is None else MetricsAddress(metrics_host, metrics_port)
+        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
+        try:
+            with observed(spark, TerminalOutput(stderr=True), metrics) as observer:
+                if config is not None:
+                    found = configured_tables(spark, read_config(config), source)
+                    source = source if source.topics else found.source
+                    if address is None:
+                        layout = layout._replace(addresses=found.addresses)
+                result = update_tables(spark, source, target, layout, options, observer.gap_found)
+        finally:
+            spark.stop()
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
+    TerminalOutput().print(printed)
+
+
+@app.command()
+def compact(
+    target: Annotated[str, typer.Argument(help="Folder of the tables: a path or a URI.")],
+    *,
+    days: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only days in which files were written in the last N days."),
+    ] = None,
+    vacuum_hours: Annotated[
+        int,
+        typer.Option(min=0, help="Delete files unused for so long; Delta refuses less than 168."),
+    ] = 168,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; count the files to be deleted.")
+    ] = False,
+    jars: Jars = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Merge the small files of Delta tables, and delete files that are no longer used."""
+    with spark_command():
+        # --help works without Spark.
+        from pipeline.compaction import CompactOptions, compact_target  # noqa: PLC0415
+        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
+        from pipeline.storage import StorageFolder  # noqa: PLC0415
+
+        since = None if days is None else datetime.now(UTC) - timedelta(days=days)
+        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
+        try:
+            options = CompactOptions(since, vacuum_hours, dry_run)
+            results = compact_target(spark, StorageFolder.of(spark, target), options)
+        finally:
+            spark.stop()
+    printed = Table("table", "files merged", "into", "unused files", title=f"Tables in {target}")
+    for each in results:
+        unused = "deleted" if each.unused is None else f"{each.unused:,}"
+        printed.add_row(each.table, f"{each.merged:,}", f"{each.written:,}", unused)
     TerminalOutput().print(printed)
 
 

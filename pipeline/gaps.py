@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from pipeline.admin import KafkaPartition, OffsetSpan
 from pipeline.errors import CONTRADICTION, PipelineError
 from pipeline.storage import StorageFolder
+from pipeline.table_format import quoted
 
 GAPS: Final = StructType(
     [
@@ -75,7 +76,7 @@ def gaps_of(
 
 def record_gaps(spark: SparkSession, folder: StorageFolder, gaps: Sequence[OffsetGap]) -> None:
     """Add gaps to the Delta table in a folder, which is created if needed; each gap once."""
-    place = f"delta.`{str(folder).replace('`', '``')}`"
+    place = quoted(folder)
     columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in GAPS.fields)
     spark.sql(f"CREATE TABLE IF NOT EXISTS {place} ({columns}) USING delta").collect()
     now = datetime.now(UTC)

@@ -46,6 +46,15 @@ MetricsPort = Annotated[
 ]
 MetricsHost = Annotated[str, typer.Option(help="The address at which metrics are served.")]
 METRICS_HOST: Final = "127.0.0.1"
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def duration_s(text: str) -> int:
+    """Return the seconds of a duration such as `10s`, `5m`, `6h` or `2d`; a usage error if none."""
+    number, unit = text[:-1], text[-1:]
+    if not (number.isascii() and number.isdigit() and int(number) and unit in _SECONDS):
+        raise typer.BadParameter(f"{text!r} is not a duration such as 10s, 5m, 6h or 2d")
+    return int(number) * _SECONDS[unit]
 
 
 class TerminalOutput(Console):

@@ -17,22 +17,23 @@ topic that ends before the read position is rejected. A topic that was recreated
 cluster's, and has grown past that position looks like the old one: use a new target.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, StringType, StructField, StructType
-from rich.console import Console
 
 from pipeline.admin import KafkaAdmin, OffsetSpan
 from pipeline.checkpoint import Positions, TableCheckpoint
+from pipeline.compaction import CompactOptions, check_compactable, compact
 from pipeline.errors import (
     CONTRADICTION,
     USAGE,
@@ -42,25 +43,18 @@ from pipeline.errors import (
     query_failed,
 )
 from pipeline.gaps import OffsetGap, gaps_of, record_gaps
-from pipeline.progress import MetricsAddress, observed
-from pipeline.session import SessionOptions, open_session
 from pipeline.source import offsets_json, read_topics
 from pipeline.storage import StorageFolder
+from pipeline.table_format import JOURNALS, Format, format_of, partitioning_of
 from pipeline.templates import filled_text, input_topic
 from ringfence.spark.columns import DEAD_LETTERS, MESSAGES
 from ringfence.spark.reader import dead_letters, messages
+from service.config.model import EXPRESSION_MARKER
 
-_CONTINUOUS_EVERY: Final = "10 seconds"
 _WAIT_S: Final = 1
 BATCH_RECORDS_MAX: Final = 1_000_000
 
-Format = Literal["delta", "parquet"]
-
-JOURNALS: Final[Mapping[Format, str]] = {
-    "delta": "_delta_log/*.json",
-    "parquet": "_spark_metadata/[0-9]*",
-}
-"""The files in which a table lists its content; the folder alone may exist before them."""
+DEFAULT_PARTITIONING: Final = ("day",)
 
 _DAY: Final = StructField("day", DateType())
 
@@ -70,21 +64,30 @@ TABLES: Final = {
 }
 
 
+class AddressRule(NamedTuple):
+    """A route's address template, and the input topic of each of its output topics."""
+
+    template: str
+    inputs: Mapping[str, str]
+
+
 class TableLayout(NamedTuple):
     """Format and partitioning of the tables."""
 
     format: Format = "delta"
-    partition_by: tuple[str, ...] = ("day", "address")
+    partition_by: tuple[str, ...] | None = None
+    """None for that of an existing table, or `DEFAULT_PARTITIONING` for a new one."""
     address: str = "{topic}"
     """The route's address template, since an output does not contain its address."""
     output: str = "{topic}.unique"
     """The route's output template, which gives the input of an output topic."""
+    addresses: tuple[AddressRule, ...] | None = None
+    """By output topic, in place of the two templates."""
 
 
 def message_rows(topics: DataFrame, layout: TableLayout) -> DataFrame:
     """Return the rows of `messages` for records of output topics."""
-    address = filled_text(layout.address, input_topic(layout.output, sf.col("topic")))
-    return messages(topics).withColumns({"day": _day(), "address": address})
+    return messages(topics).withColumns({"day": _day(), "address": _address(layout)})
 
 
 def dead_letter_rows(topics: DataFrame, _layout: TableLayout) -> DataFrame:
@@ -96,11 +99,6 @@ TRANSFORMS: Final[dict[str, Callable[[DataFrame, TableLayout], DataFrame]]] = {
     "messages": message_rows,
     "dead_letters": dead_letter_rows,
 }
-
-
-def format_of(table: StorageFolder) -> Format | None:
-    """Return the format of an existing table; None before its first commit."""
-    return next((name for name, listed in JOURNALS.items() if table.has(listed)), None)
 
 
 def read_table(spark: SparkSession, target: str | Path, name: str) -> DataFrame:
@@ -116,16 +114,20 @@ def read_table(spark: SparkSession, target: str | Path, name: str) -> DataFrame:
             return spark.read.schema(TABLES[name]).parquet(str(table)).select(*columns)
 
 
-def compact(spark: SparkSession, table: StorageFolder) -> None:
-    """Merge the small files of a Delta table, and delete files unused for a week."""
-    if format_of(table) == "delta":
-        quoted = str(table).replace("`", "``")
-        spark.sql(f"OPTIMIZE delta.`{quoted}`").collect()
-        spark.sql(f"VACUUM delta.`{quoted}`").collect()
-
-
 def _day() -> Column:
     return sf.to_date(sf.col("timestamp"))
+
+
+def _address(layout: TableLayout) -> Column:
+    topic = sf.col("topic")
+    if layout.addresses is None:
+        return filled_text(layout.address, input_topic(layout.output, topic))
+    found = [sf.lit(None).cast("string")]
+    for template, inputs in layout.addresses:
+        by_output = sf.create_map(*(sf.lit(name) for pair in inputs.items() for name in pair))
+        filled = filled_text(template, sf.try_element_at(by_output, topic))
+        found.append(sf.when(topic.isin(list(inputs)), filled))
+    return sf.coalesce(*found)
 
 
 class TableSource(NamedTuple):
@@ -143,8 +145,10 @@ class RunOptions(NamedTuple):
     """Whether to stop when up to date."""
     batch_records_max: int = BATCH_RECORDS_MAX
     """Approximate size of a table's batch; a killed batch is written again as a whole."""
+    every_s: int = 10
+    """Seconds from batch to batch, if it does not stop."""
     compact: bool = False
-    """Whether to compact at the end; during a run, Delta compacts by itself."""
+    """Whether to compact at the end."""
     accept_gap: bool = False
     """Whether to continue behind records that were deleted before they were read."""
 
@@ -163,31 +167,6 @@ class TablesResult(NamedTuple):
     tables: tuple[TableRows, ...]
 
 
-def run_tables(
-    source: TableSource,
-    target: str | Path,
-    layout: TableLayout,
-    options: RunOptions,
-    *,
-    session: SessionOptions,
-    console: Console,
-    metrics: MetricsAddress | None = None,
-) -> TablesResult:
-    """Append what the topics have and the tables lack; once, or until Ctrl-C.
-
-    The console shows the progress. Raises PipelineError for wrong options, and when the broker or
-    the tables cannot be used.
-    """
-    if not source.topics:
-        raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
-    spark = open_session(session)
-    try:
-        with observed(spark, console, metrics) as observer:
-            return update_tables(spark, source, target, layout, options, observer.gap_found)
-    finally:
-        spark.stop()
-
-
 def update_tables(
     spark: SparkSession,
     source: TableSource,
@@ -196,35 +175,50 @@ def update_tables(
     options: RunOptions = RunOptions(),  # noqa: B008
     notice: Callable[[OffsetGap], None] = lambda _gap: None,
 ) -> TablesResult:
-    """Do the work of `run_tables` in an existing session; `notice` hears of accepted gaps."""
+    """Append what the topics have and the tables lack; once, or until Ctrl-C.
+
+    `notice` is called for each accepted gap. Raises PipelineError for wrong options, and when the
+    broker or the tables cannot be used.
+    """
+    if not source.topics:
+        raise PipelineError("no topics: give outputs, dead letters, or both", exit_code=USAGE)
     folder = StorageFolder.of(spark, target)
     if options.accept_gap and layout.format != "delta":
         raise PipelineError("--accept-gap needs --format delta", exit_code=USAGE)
     for table in source.topics:
-        _check_target(folder, table, layout)
+        _check_target(spark, folder, table, layout, source.topics[table])
+        if options.compact:
+            check_compactable(folder / table)
     before = {table: read_table(spark, target, table).count() for table in source.topics}
     streams = _Streams(spark, source, folder, layout, options, notice)
     with streams.running():
         streams.wait()
     if options.compact:
         for table in source.topics:
-            compact(spark, folder / table)
+            if format_of(folder / table) is not None:
+                compact(spark, folder / table, CompactOptions())
     after = {table: read_table(spark, target, table).count() for table in source.topics}
     return TablesResult(
         tuple(TableRows(table, after[table] - before[table], after[table]) for table in after)
     )
 
 
-def _check_target(target: StorageFolder, table: str, layout: TableLayout) -> None:
+def _check_target(
+    spark: SparkSession,
+    target: StorageFolder,
+    table: str,
+    layout: TableLayout,
+    topics: Sequence[str],
+) -> None:
     """Raise PipelineError for a target that cannot be continued.
 
     With half of it deleted, the sink would skip listed batches, or never repeat lost ones.
     """
-    unknown = set(layout.partition_by) - set(TABLES[table].fieldNames())
+    unknown = set(layout.partition_by or ()) - set(TABLES[table].fieldNames())
     if unknown:
         raise PipelineError(
             f"table {table!r} has no column {', '.join(sorted(unknown))} to partition by; "
-            "use day and address",
+            "use day, or day and address",
             exit_code=USAGE,
         )
     checkpoint, found = TableCheckpoint.of(target, table), format_of(target / table)
@@ -241,6 +235,28 @@ def _check_target(target: StorageFolder, table: str, layout: TableLayout) -> Non
             "deleted; delete the other too and read the topics again",
             exit_code=CONTRADICTION,
         )
+    existing = partitioning_of(spark, target / table)
+    if None not in (existing, layout.partition_by) and existing != layout.partition_by:
+        raise PipelineError(
+            f"{target / table} is partitioned by {', '.join(existing or ()) or 'nothing'}: leave "
+            "out --partition-by, or read the topics into a new target",
+            exit_code=USAGE,
+        )
+    left_out = sorted(topic for topic in checkpoint.topics() if not _is_like(topic, topics))
+    if left_out:
+        raise PipelineError(
+            f"table {table!r} has read {', '.join(left_out)}, which this run does not name: name "
+            "it too (topics may be added, not removed), or give a new target",
+            exit_code=CONTRADICTION,
+        )
+
+
+def _is_like(topic: str, names: Sequence[str]) -> bool:
+    """Return whether a topic is one of some names or expressions."""
+    return any(
+        re.search(name, topic) if name.startswith(EXPRESSION_MARKER) else name == topic
+        for name in names
+    )
 
 
 class _Streams:
@@ -346,12 +362,16 @@ class _Streams:
             once=once,
             options=reader,
         )
+        existing = partitioning_of(self._spark, self._target / table)
+        columns = self._layout.partition_by or existing
+        if columns is None:
+            columns = DEFAULT_PARTITIONING
         writer = (
             TRANSFORMS[table](stream, self._layout)
             .writeStream.queryName(table)
             .format(self._layout.format)
             .outputMode("append")
-            .partitionBy(*self._layout.partition_by)
+            .partitionBy(*columns)
             .option("path", str(self._target / table))
             .option("checkpointLocation", str(checkpoint))
             # A later version may have more columns, which are then added to existing tables.
@@ -360,6 +380,6 @@ class _Streams:
         trigger = (
             writer.trigger(availableNow=True)
             if once
-            else writer.trigger(processingTime=_CONTINUOUS_EVERY)
+            else writer.trigger(processingTime=f"{self._options.every_s} seconds")
         )
         self._running[table] = trigger.start()

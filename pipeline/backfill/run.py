@@ -28,7 +28,7 @@ from pipeline.config import as_served
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, failure_text, query_failed
 from pipeline.source import read_topics
 from pipeline.storage import StorageFolder
-from pipeline.tables import JOURNALS
+from pipeline.table_format import JOURNALS
 from ringfence.spark.columns import RECORD
 from service.config.load import Config, RouteSettings
 from service.config.model import EXPRESSION_MARKER

@@ -2,9 +2,11 @@
 
 import io
 
+import pytest
+import typer
 from rich.table import Table
 
-from pipeline.options import TerminalOutput
+from pipeline.options import TerminalOutput, duration_s
 
 
 def test_no_name_acts_on_the_terminal_or_is_taken_for_markup() -> None:
@@ -16,3 +18,13 @@ def test_no_name_acts_on_the_terminal_or_is_taken_for_markup() -> None:
     terminal.print("[b]\x1bc")
     for told in (r"t\u202e", r"address\x9b", r"[red]a\x1b[2J\x0d", r"[b]\x1bc"):
         assert told in out.getvalue()
+
+
+def test_a_duration_is_a_number_and_a_unit() -> None:
+    assert [duration_s(text) for text in ("10s", "5m", "6h", "2d")] == [10, 300, 21_600, 172_800]
+
+
+@pytest.mark.parametrize("text", ["", "s", "0s", "10", "1.5h", "-1s", "1w"])
+def test_anything_else_is_no_duration(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a duration"):
+        duration_s(text)
