@@ -26,6 +26,7 @@ from pipeline.options import (
     properties_of,
     spark_command,
 )
+from pipeline.quality.command import quality
 from pipeline.reconcile.command import reconcile, report
 from service.cli.command import noun
 
@@ -36,6 +37,7 @@ app.command()(reconcile)
 app.command()(report)
 app.command()(backfill)
 app.command()(seed)
+app.command()(quality)
 
 
 @app.command()

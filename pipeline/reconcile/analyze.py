@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
+from pipeline.charts import slot_width_ms
 from pipeline.reconcile import cache_model, tolerated, violations
 from pipeline.reconcile.cache_model import is_held, with_greatest_gaps
 from pipeline.reconcile.extract import Fingerprints, inputs_of, letters_of, outputs_of
@@ -36,17 +37,9 @@ ADDRESSES_MAX: Final = 200
 
 DRAWN_MAX: Final = 4
 
-_SLOTS: Final = 60
-
 _SHARES: Final = (0.99, 0.999, 1.0)
 
 _PRECISION: Final = 100_000
-
-_WIDTHS_MS: Final = (
-    *(1, 10, 100, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000),
-    *(4 * 3_600_000, 24 * 3_600_000, 7 * 24 * 3_600_000, 30 * 24 * 3_600_000),
-    365 * 24 * 3_600_000,
-)
 
 
 def address_rows(measured: DataFrame) -> tuple[tuple[AddressFound, ...], int]:
@@ -95,7 +88,7 @@ def time_slots(judged: DataFrame) -> tuple[tuple[TimeSlot, ...], int]:
     if ends["e"] is None:
         return (), 1
     low, high = ends["e"]
-    width = next((w for w in _WIDTHS_MS if (high - low) / w <= _SLOTS), _WIDTHS_MS[-1])
+    width = slot_width_ms(high - low)
     first = low - low % width
     slot = sf.floor((sf.least(sf.greatest("time_ms", sf.lit(low)), sf.lit(high)) - first) / width)
     latency = sf.col("letter.decided_ms") - sf.col("letter.input_ms")

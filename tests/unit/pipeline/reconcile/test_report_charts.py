@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pipeline.reconcile.report import ChartSeries, ReferenceLine, by_distance, over_time, share
+from pipeline.charts import ChartSeries, ReferenceLine, by_distance, over_time, share
 
 HEIGHT, TOP, BOTTOM = 220, 26, 34
 
