@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 
 from pipeline.charts import slot_width_ms
 from pipeline.reconcile import cache_model, tolerated, violations
+from pipeline.reconcile.blocks import kept
 from pipeline.reconcile.cache_model import is_held, with_greatest_gaps
 from pipeline.reconcile.extract import Fingerprints, inputs_of, letters_of, outputs_of
 from pipeline.reconcile.join import matched, with_letters
@@ -310,12 +311,3 @@ def _limited(frame: DataFrame, place: str, limits: DataFrame) -> DataFrame:
         sf.col(f"{place}.partition") == limits["in_number"]
     )
     return frame.join(limits, same, "left").drop("in_topic", "in_number")
-
-
-def kept(frame: DataFrame) -> DataFrame:
-    """Return the frame, computed once and kept, on disk if memory is short.
-
-    Unlike a cached frame it drops its query plan. Nested plans grow so large that Spark spends more
-    time on serialising them than on the records.
-    """
-    return frame.localCheckpoint()

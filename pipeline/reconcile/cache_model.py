@@ -16,6 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from pipeline.reconcile.blocks import with_running_counts
 from pipeline.reconcile.results import ACCEPTED, DUPLICATE, MARKED, NONE
 from pipeline.reconcile.scope import CacheSettings
 from state.strategies.registry import STRATEGIES
@@ -63,14 +64,9 @@ def with_greatest_gaps(measured: DataFrame) -> DataFrame:
     moments = measured.select(*_CACHE, "place", sf.explode(_moments(doubtful)).alias("at")).select(
         *_CACHE, "place", "at.*"
     )
-    so_far = (
-        Window.partitionBy(*_CACHE)
-        .orderBy("ms", "kind")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
+    kinds = {"begun": sf.col("kind") == _BEGINS, "over": sf.col("kind") == _IS_OVER}
     bounds = (
-        moments.withColumn("begun", sf.count_if(sf.col("kind") == _BEGINS).over(so_far))
-        .withColumn("over", sf.count_if(sf.col("kind") == _IS_OVER).over(so_far))
+        with_running_counts(moments, _CACHE, ("ms", "kind"), kinds)
         .where(sf.col("kind") == _ASKED)
         .groupBy("place")
         # Both records are counted here, and a gap counts only the later one.
@@ -157,9 +153,7 @@ def measured(known: DataFrame) -> DataFrame:
         sf.col("identity").isNotNull() & sf.col("fate").isin(ACCEPTED, MARKED, DUPLICATE, NONE)
     )
     order = ("decided_at_ms", "place")
-    cache = Window.partitionBy("cache", "decider").orderBy(*order)
-    same = Window.partitionBy("cache", "decider", "identity").orderBy(*order)
-    upto = cache.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    same = Window.partitionBy(*_CACHE, "identity").orderBy(*order)
     before = same.rowsBetween(Window.unboundedPreceding, -1)
     accepted = sf.col("fate") == ACCEPTED
     # A window is refreshed by hits, so all records in between count.
@@ -168,15 +162,17 @@ def measured(known: DataFrame) -> DataFrame:
     counts = accepted | lost | sf.col("strategy").isin(_REFRESHING)
     is_first = sf.col("nth") == 1
     lane = sf.concat_ws("-", "place.topic", "place.partition")
-    whole = Window.partitionBy("cache", "decider")
+    exact = judged.groupBy(*_CACHE).agg((sf.min(lane) == sf.max(lane)).alias("exact"))
     latest = sf.struct("place", "accepted_so_far", "decided_at_ms", "soonest_ms", "latest_ms")
-    return (
+    ordered = (
         with_bounds(judged)
-        .withColumn("exact", sf.min(lane).over(whole) == sf.max(lane).over(whole))
+        .join(sf.broadcast(exact), [*_CACHE])
         .withColumn("nth", sf.row_number().over(same))
         .withColumn("counts", counts)
-        .withColumn("accepted_so_far", sf.count_if("counts").over(upto))
-        .withColumn("ids_so_far", sf.count_if(is_first).over(upto))
+    )
+    so_far = {"accepted_so_far": sf.col("counts"), "ids_so_far": is_first}
+    return (
+        with_running_counts(ordered, _CACHE, order, so_far)
         .withColumn("previous", sf.max_by(latest, _when(accepted, "accepted_so_far")).over(before))
         .withColumn("accepted_ms", sf.max(_when(accepted, "least_ms")).over(before))
         .withColumn("first_id", sf.max(_when(is_first, "ids_so_far")).over(before))

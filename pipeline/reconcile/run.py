@@ -15,7 +15,8 @@ from pipeline.admin import KafkaAdmin
 from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import reading_failed
 from pipeline.java_properties import java_properties, servers_of
-from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge, kept
+from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge
+from pipeline.reconcile.blocks import kept
 from pipeline.reconcile.extract import carried_of
 from pipeline.reconcile.results import ReconcileResult
 from pipeline.reconcile.scope import UNKNOWN, PastSettings, earlier_of, planned, redriven_of
