@@ -73,10 +73,11 @@ spark-tables: .venv/spark ## after make run: its topics into tables with Spark
 	$(BIN)/python -m tools.demo.reopen $(BIN)/ringfence pipeline tables --once --target .run/tables \
 	  --bootstrap-servers {bootstrap_servers} --outputs {output} --dead-letters {dead_letter}
 
-spark-notebook: .venv/spark ## after make run: docs/examples/read_output.py on its topics
+spark-notebook: .venv/spark ## after make run: docs/examples/read_output.ipynb on its topics (ARGS=--save keeps what it shows)
 	@test -f .run/demo/demo.json || { echo "No demo was run here: make run ARGS=--exit first."; exit 1; }
-	jars=$$($(BIN)/ringfence pipeline jars) && PYSPARK_PYTHON=$(BIN)/python $(BIN)/python -m tools.demo.reopen \
-	  $(BIN)/spark-submit --conf spark.log.level=WARN --jars "$$jars" docs/examples/read_output.py
+	jars=$$($(BIN)/ringfence pipeline jars) && PYSPARK_PYTHON=$(BIN)/python \
+	  PYSPARK_SUBMIT_ARGS="--jars $$jars --conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false pyspark-shell" \
+	  $(BIN)/python -m tools.demo.reopen $(BIN)/python -m tools.notebook docs/examples/read_output.ipynb $(ARGS)
 
 reconcile: .venv/spark ## after make run: the proof from its topics that nothing is lost or doubled, and a report
 	@test -f .run/demo/demo.json || { echo "No demo was run here: make run ARGS=--exit first."; exit 1; }
@@ -148,6 +149,7 @@ clean: ## remove the environment and everything that runs left behind
 	touch $@
 
 .venv/demo: .venv/made requirements/demo.txt requirements/data.txt pyproject.toml
+	@echo "installing Ringfence and its demo"
 	$(PIP) --require-hashes -r requirements/demo.txt
 	$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements/data.txt
 	$(PIP) --no-build-isolation --no-deps --editable .

@@ -42,11 +42,11 @@ def test_the_list_of_decisions_names_every_decision() -> None:
     [
         ("[the CLI](cli.md#exit-codes)", "[the CLI](cli.md#exit-codes)"),
         ("[the start](../README.md)", "[the start](../README.md)"),
-        ("[a program](examples/read_output.py)", "`a program`"),
-        ("[`a.py`](examples/read_output.py)", "`a.py`"),
+        ("[a program](examples/read_output.ipynb)", "`a program`"),
+        ("[`a.py`](examples/read_output.ipynb)", "`a.py`"),
         ("[nothing](nothing.md)", "[nothing](nothing.md)"),
         ("[elsewhere](https://example.com/x)", "[elsewhere](https://example.com/x)"),
-        ("```\n[a program](examples/read_output.py)\n```", None),
+        ("```\n[a program](examples/read_output.ipynb)\n```", None),
     ],
 )
 def test_a_link_to_a_file_that_is_no_page_is_shown_as_code(link: str, expected: str | None) -> None:
@@ -54,9 +54,11 @@ def test_a_link_to_a_file_that_is_no_page_is_shown_as_code(link: str, expected: 
 
 
 def test_a_link_to_a_file_leads_to_the_source_where_that_has_an_address() -> None:
-    text = "See [a program](examples/read_output.py)."
+    text = "See [a program](examples/read_output.ipynb)."
     found = with_links_to_source(text, "docs", PAGES, "https://example.com/blob/main/")
-    assert found == "See [a program](https://example.com/blob/main/docs/examples/read_output.py)."
+    assert (
+        found == "See [a program](https://example.com/blob/main/docs/examples/read_output.ipynb)."
+    )
 
 
 @pytest.mark.parametrize(
