@@ -28,7 +28,9 @@ from pipeline.options import (
 )
 from pipeline.quality.command import quality
 from pipeline.reconcile.command import reconcile, report
+from pipeline.steps import say
 from service.cli.command import noun
+from service.printable import visible
 
 app = noun("Spark jobs: Ringfence's topics as tables, backfill and reconciliation.")
 
@@ -142,6 +144,9 @@ def tables(
         layout = TableLayout(table_format, columns, address or "{topic}", output_template)
         options = RunOptions(once, batch_records, every, compact_at_end, accept_gap)
         metrics = None if metrics_port is None else MetricsAddress(metrics_host, metrics_port)
+        named = [topic for each in source.topics.values() for topic in each]
+        read = ", ".join(named) or "the topics of the routes"
+        say(f"starting Spark, which then reads {visible(read)} into {visible(target)}")
         spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
         try:
             with observed(spark, TerminalOutput(stderr=True), metrics) as observer:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.errors import USAGE, PipelineError
+from pipeline.steps import say
 
 CHECKOUT_JARS: Final = Path(__file__).parents[1] / ".run" / "spark-jars"
 _POM: Final = Path(__file__).with_name("jars.pom.xml")
@@ -54,6 +55,7 @@ def _checked(folder: Path) -> tuple[Path, ...]:
 
 
 def _fetch(folder: Path) -> None:
+    say("fetching the jars of Spark's Kafka connector and of Delta Lake with Maven, once")
     folder.mkdir(parents=True, exist_ok=True)
     # Fetched beside the folder and then renamed, so that concurrent runs never see partial jars.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="spark-jars-") as scratch:

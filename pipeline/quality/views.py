@@ -13,10 +13,12 @@ from pyspark.sql import functions as sf
 
 from pipeline.charts import slot_width_ms
 from pipeline.errors import CONTRADICTION, PipelineError
+from pipeline.steps import say
 from pipeline.session import SessionOptions, open_session
 from pipeline.storage import StorageFolder
 from pipeline.tables import format_of, read_table
 from ringfence.spark import quality
+from service.printable import visible
 
 FORMAT: Final = 1
 
@@ -116,6 +118,7 @@ def run_quality(
     target: str, since: date | None, by: str, *, session: SessionOptions
 ) -> QualityResult:
     """Compute the views of the tables in a session of its own; raise PipelineError."""
+    say(f"starting Spark, which then reads the tables in {visible(target)}")
     spark = open_session(session)
     try:
         return quality_of(spark, target, since, by)

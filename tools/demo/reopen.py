@@ -26,6 +26,7 @@ def reopen(command: Sequence[str]) -> int:
             # The broker of a demo that still serves, or an external one, is running already.
             if is_in_use(FOLDER) or not left.is_embedded:
                 return run(command, left)
+            print("starting the broker of the last demo …", file=sys.stderr, flush=True)
             try:
                 address = detached.up(broker_folder(FOLDER))
                 return run(command, left._replace(bootstrap_servers=address))
