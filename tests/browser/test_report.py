@@ -1,13 +1,15 @@
-"""The report of a reconciliation opens offline, on a phone as well, in light and dark."""
+"""The reports open offline, on a phone as well, in light and dark."""
 
 from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
 
+from pipeline.quality import report as quality
 from pipeline.reconcile.report import to_html
 from pipeline.reconcile.results import Violation
 from tests.browser.seen import BROWSER
+from tests.unit.pipeline.quality.found import found
 from tests.unit.pipeline.reconcile.found import COUNTED, LONG, SHORT, findings
 from tools.pictures.browser import Look, complaints, dress, hosts_asked
 
@@ -15,17 +17,25 @@ pytestmark = BROWSER
 FAULTS = tuple(Violation("doubled", "orders.unique", 1, n, f"orders-1@{n} again") for n in range(9))
 
 
+PAGES = {
+    "miss": to_html(findings(SHORT, LONG, COUNTED, faults=FAULTS)),
+    "dup": quality.to_html(found("a-publisher-with-a-very-long-name-" * 3, None)),
+}
+"""By a colour of their bars."""
+
+
+@pytest.mark.parametrize("colour", PAGES)
 @pytest.mark.parametrize("look", [Look(), Look(390, 844, is_dark=True)])
-def test_the_report_asks_nobody_and_fits_its_window(
-    driver: Chrome, tmp_path: Path, look: Look
+def test_a_report_asks_nobody_and_fits_its_window(
+    driver: Chrome, tmp_path: Path, look: Look, colour: str
 ) -> None:
     page = tmp_path / "report.html"
-    page.write_text(to_html(findings(SHORT, LONG, COUNTED, faults=FAULTS)), "utf-8")
+    page.write_text(PAGES[colour], "utf-8")
     dress(driver, look)
     driver.get(page.as_uri())
     width = driver.execute_script("return document.documentElement.scrollWidth")
     bars = driver.execute_script(
-        "return [...document.querySelectorAll('rect.miss')]"
+        f"return [...document.querySelectorAll('rect.{colour}')]"
         ".filter(bar => bar.getBoundingClientRect().height > 0).length"
     )
     ink = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
