@@ -3,7 +3,7 @@
 Frames in, results out; this module does not read topics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Final, NamedTuple
@@ -159,8 +159,16 @@ class Evidence(NamedTuple):
     """Input positions of the records between the stages."""
 
 
-def judge(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> ReconcileResult:
-    """Return what the records show about all that the group has decided."""
+def judge(
+    spark: SparkSession,
+    given: Evidence,
+    look: AnalyzeOptions,
+    append: Callable[[DataFrame], int] | None = None,
+) -> ReconcileResult:
+    """Return what the records show about all that the group has decided.
+
+    `append` is given all violations, and returns how many of them are new.
+    """
     origins, pairs = _pair(spark, given, look)
     known = _known(spark, given, origins, pairs)
     measured = kept(with_greatest_gaps(kept(cache_model.measured(known.where("judged")))))
@@ -182,6 +190,7 @@ def judge(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> Reconci
         distances=distances(measured, addresses[:DRAWN_MAX]),
         slots=slots,
         slot_ms=slot_ms,
+        faults_new=None if append is None else append(named),
     )
 
 

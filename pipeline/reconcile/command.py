@@ -52,6 +52,16 @@ def reconcile(
     faults_max: Annotated[
         int, typer.Option(min=1, help="How many faults to list; all are counted.")
     ] = 10_000,
+    tables: Annotated[
+        str | None,
+        typer.Option(
+            help="Tables to read outputs and dead letters from; the topics have what they lack."
+        ),
+    ] = None,
+    findings: Annotated[
+        str | None,
+        typer.Option(help="Folder of the tables runs and violations, which get the findings."),
+    ] = None,
     command_config: ClientProperties = None,
     jars: Jars = None,
     master: Master = None,
@@ -60,19 +70,20 @@ def reconcile(
     """Prove from the topics that every record had one fate; exit 1 when something is wrong."""
     with spark_command():
         from pipeline.reconcile.analyze import AnalyzeOptions  # noqa: PLC0415
-        from pipeline.reconcile.run import run_reconcile  # noqa: PLC0415
+        from pipeline.reconcile.run import LakeTables, run_reconcile  # noqa: PLC0415
         from pipeline.session import SessionOptions  # noqa: PLC0415
 
         properties = properties_of(command_config)
         look = AnalyzeOptions(redriven, resized, faults_max)
         session = SessionOptions(jars, master, tuple(conf or ()))
-        findings = run_reconcile(config, properties, look, session=session)
-        _write(findings, html)
+        lake = LakeTables(tables, findings)
+        found = run_reconcile(config, properties, look, lake, session=session)
+        _write(found, html)
     if as_json:
-        typer.echo(visible_json(to_json(findings)), nl=False)
+        typer.echo(visible_json(to_json(found)), nl=False)
     else:
-        _show(findings, TerminalOutput())
-    raise typer.Exit(0 if findings.is_faultless else FAULTY)
+        _show(found, TerminalOutput())
+    raise typer.Exit(0 if found.is_faultless else FAULTY)
 
 
 def report(
@@ -110,6 +121,8 @@ def _show(findings: ReconcileResult, console: TerminalOutput) -> None:
     left = sum(findings.faults_total.values()) - _FAULTS_SHOWN
     if left > 0:
         console.print(f"… and {left:,} more; see --json")
+    if findings.faults_new is not None:
+        console.print(f"{findings.faults_new:,} of the faults are new in the history")
 
 
 def _counted(name: str, numbers: Mapping[str, int], title: str) -> Table:

@@ -104,6 +104,8 @@ class ReconcileResult(NamedTuple):
     distances: tuple[DuplicateDistances, ...]
     slots: tuple[TimeSlot, ...]
     slot_ms: int
+    faults_new: int | None = None
+    """Violations that the history did not have; None without a history."""
 
     @property
     def is_faultless(self) -> bool:

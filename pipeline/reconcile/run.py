@@ -1,28 +1,45 @@
 """Reconciliation run: takes a snapshot, reads the topics up to it, and analyzes the records.
 
-It writes nothing, and the service may keep running.
+It writes nothing to Kafka, and the service may keep running. Outputs and dead letters may be read
+from the tables that `pipeline tables` keeps, which have what retention has deleted from the topics.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
-from pipeline.admin import KafkaAdmin
+from pipeline.admin import KafkaAdmin, KafkaPartition, OffsetSpan
 from pipeline.config import overlaid, read_config, set_over_rest
-from pipeline.errors import reading_failed
+from pipeline.errors import CONTRADICTION, PipelineError, reading_failed
 from pipeline.java_properties import java_properties, servers_of
+from pipeline.progress import say
 from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge
 from pipeline.reconcile.blocks import kept
 from pipeline.reconcile.extract import carried_of
+from pipeline.reconcile.history import append_run, append_violations
 from pipeline.reconcile.results import ReconcileResult
-from pipeline.reconcile.scope import UNKNOWN, PastSettings, earlier_of, planned, redriven_of
-from pipeline.reconcile.snapshot import Spans, take_snapshot
+from pipeline.reconcile.scope import (
+    UNKNOWN,
+    PastSettings,
+    ReconcileScope,
+    earlier_of,
+    planned,
+    redriven_of,
+)
+from pipeline.reconcile.snapshot import Snapshot, Spans, take_snapshot
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_spans
+from pipeline.storage import StorageFolder
+from pipeline.tables import TABLES, format_of, read_table
+from ringfence.spark.columns import RECORD
+from ringfence.spark.reader import records
 from service.config.load import Config
 
 _ORIGINS: Final = "origin struct<topic: string, partition: int, offset: long>"
@@ -35,15 +52,30 @@ class ClusterTopics(NamedTuple):
     properties: Mapping[str, str]
 
 
+class LakeTables(NamedTuple):
+    """Folders of tables, by path or URI."""
+
+    read: str | None = None
+    """Tables of messages and dead letters; None to read the topics alone."""
+    findings: str | None = None
+    """The history, to which the findings are appended."""
+
+
 def run_reconcile(
-    file: Path, properties: Mapping[str, str], look: AnalyzeOptions, *, session: SessionOptions
+    file: Path,
+    properties: Mapping[str, str],
+    look: AnalyzeOptions,
+    lake: LakeTables = LakeTables(),  # noqa: B008 - a value that never changes
+    *,
+    session: SessionOptions,
 ) -> ReconcileResult:
     """Reconcile by a service's configuration file, in a session of its own; raise PipelineError."""
     config = read_config(file)
     cluster = ClusterTopics(servers_of(config.kafka), java_properties(config.kafka, properties))
+    say("starting Spark")
     spark = open_session(session)
     try:
-        return reconcile(spark, config, cluster, look)
+        return reconcile(spark, config, cluster, look, lake)
     except (Py4JJavaError, PySparkException) as error:
         raise reading_failed(cluster.servers, str(error)) or error from error
     finally:
@@ -55,14 +87,18 @@ def reconcile(
     config: Config,
     cluster: ClusterTopics,
     look: AnalyzeOptions = AnalyzeOptions(),  # noqa: B008
+    lake: LakeTables = LakeTables(),  # noqa: B008
 ) -> ReconcileResult:
     """Return what the topics show about all that the group has decided; raise PipelineError."""
-    records = set_over_rest(spark, config, cluster.servers, cluster.properties)
+    run_at = datetime.now(UTC)
+    if lake.read is not None:
+        _check_tables(spark, lake.read)
+    changes = set_over_rest(spark, config, cluster.servers, cluster.properties)
     unknown: tuple[PastSettings, ...] = (UNKNOWN,) if look.resized else ()
-    earlier = unknown + earlier_of(config, records)
-    config = overlaid(config, records)
+    earlier = unknown + earlier_of(config, changes)
+    config = overlaid(config, changes)
     with KafkaAdmin(spark, cluster.servers, cluster.properties) as admin:
-        plan = planned(config, admin.topics(), earlier, redriven_of(records))
+        plan = planned(config, admin.topics(), earlier, redriven_of(changes))
         carried = spark.createDataFrame([], _ORIGINS)
 
         def carry(spans: Spans) -> None:
@@ -70,16 +106,85 @@ def reconcile(
             carried = kept(carried_of(_read(spark, cluster, spans, is_cleaned=True)))
 
         cut = take_snapshot(admin, plan, carry)
+        outputs, output_spans = _written(spark, cluster, cut.outputs, lake.read, "messages")
+        letters, letter_spans = _written(spark, cluster, cut.letters, lake.read, "dead_letters")
+        cut = cut._replace(outputs=output_spans, letters=letter_spans)
+        say(_size(plan, cut))
         spans = {partition: judged.span for partition, judged in cut.inputs.items()}
-        evidence = Evidence(
-            plan,
-            cut,
-            _read(spark, cluster, spans),
-            _read(spark, cluster, cut.outputs),
-            _read(spark, cluster, cut.letters),
-            carried,
-        )
+        inputs = _read(spark, cluster, spans)
+        evidence = Evidence(plan, cut, inputs, outputs, letters, carried)
+    if lake.findings is None:
         return judge(spark, evidence, look)
+    append = partial(append_violations, spark, lake.findings, plan.group, run_at)
+    result = judge(spark, evidence, look, append)
+    append_run(spark, lake.findings, result, run_at)
+    return result
+
+
+def _check_tables(spark: SparkSession, tables: str) -> None:
+    folder = StorageFolder.of(spark, tables)
+    if not any(format_of(folder / name) for name in TABLES):
+        raise PipelineError(
+            f"{folder} has no table of messages or dead letters: write them with ringfence "
+            "pipeline tables, or leave --tables out to read the topics alone",
+            exit_code=CONTRADICTION,
+        )
+
+
+def _written(
+    spark: SparkSession,
+    cluster: ClusterTopics,
+    spans: Spans,
+    tables: str | None,
+    name: str,
+) -> tuple[DataFrame, Spans]:
+    """Return the records of these spans, and the spans, which begin earlier with a table.
+
+    A table has every record of a partition from its first to its last; later ones are read from the
+    topic. Where the topic has lost records in between, the table of that partition is left out.
+    """
+    if tables is None:
+        return _read(spark, cluster, spans), spans
+    fields = [field.name for field in RECORD.fields]
+    table = read_table(spark, tables, name).select(*fields)
+    ends = table.groupBy("topic", "partition").agg(
+        sf.min("offset").alias("first"), sf.max("offset").alias("last")
+    )
+    stored = {
+        KafkaPartition(row["topic"], row["partition"]): OffsetSpan(row["first"], row["last"] + 1)
+        for row in ends.collect()
+    }
+    used = {
+        partition: OffsetSpan(stored[partition].begin, min(stored[partition].end, span.end))
+        for partition, span in spans.items()
+        if partition in stored and stored[partition].end >= span.begin
+    }
+    later = {
+        partition: span._replace(begin=used[partition].end) if partition in used else span
+        for partition, span in spans.items()
+    }
+    limits = spark.createDataFrame(
+        [(*partition, span.end) for partition, span in used.items()],
+        "topic string, partition int, stored_end long",
+    )
+    rows = table.join(sf.broadcast(limits), ["topic", "partition"])
+    rows = rows.where(sf.col("offset") < sf.col("stored_end")).select(*fields)
+    whole = {
+        partition: OffsetSpan(min(span.begin, used[partition].begin), span.end)
+        if partition in used
+        else span
+        for partition, span in spans.items()
+    }
+    return rows.unionByName(records(_read(spark, cluster, later))), whole
+
+
+def _size(plan: ReconcileScope, cut: Snapshot) -> str:
+    """Return what is read, in a sentence; a topic may have fewer records than offsets."""
+    spans = [judged.span for judged in cut.inputs.values()]
+    spans += [*cut.outputs.values(), *cut.letters.values()]
+    topics = len(plan.inputs) + len(plan.outputs) + len(plan.letters)
+    offsets = sum(span.end - span.begin for span in spans)
+    return f"reading {offsets:,} offsets of {topics} topics, and comparing their records"
 
 
 def _read(

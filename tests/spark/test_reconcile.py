@@ -14,6 +14,7 @@ from typer.testing import Result
 from pipeline.errors import CONTRADICTION, PipelineError
 from pipeline.reconcile.results import from_json
 from pipeline.reconcile.run import ClusterTopics, reconcile
+from pipeline.tables import TableLayout, TableSource, update_tables
 from service.config.load import load
 from tests.broker.carried_world import world_of
 from tests.broker.conftest import create_topic
@@ -99,6 +100,44 @@ def test_twenty_faults_of_each_kind_are_found_and_named(
     written = page.read_text("utf-8")
     assert all(place in written for places in expected.values() for place in places)
     assert "://" not in written
+
+
+def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_findings_into_tables(
+    spark: SparkSession, command: Callable[..., Result], broker: Broker, tmp_path: Path
+) -> None:
+    topic, group = f"kept-{uuid4().hex[:8]}", f"g-{uuid4().hex[:8]}"
+    ledger = Ledger(topic, records=800, ring=100, partitions=2, seed=2)
+    expected = ledger.spoil(4)
+    write(broker, topic, [lane.inputs for lane in ledger.lanes])
+    write(broker, ledger.output, [rows(lane.outputs) for lane in ledger.lanes])
+    write(broker, ledger.dead_letter, [rows(lane.letters) for lane in ledger.lanes])
+    commit(broker, group, {(topic, n): len(lane.inputs) for n, lane in enumerate(ledger.lanes)})
+    tables, history = tmp_path / "tables", tmp_path / "history"
+    topics = {"messages": (ledger.output,), "dead_letters": (ledger.dead_letter,)}
+    source = TableSource(broker.bootstrap_servers, {}, topics)
+    update_tables(spark, source, tables, TableLayout(partition_by=("day",)))
+    admin = AdminClient(dict(broker.client_properties))
+    gone = [TopicPartition(each, 1, 50) for each in (ledger.output, ledger.dead_letter)]
+    for deleted in admin.delete_records(gone).values():
+        deleted.result(LIMIT_S)
+    config = config_file(tmp_path, broker, group, ledger)
+    words = ("reconcile", "--config", str(config), "--findings", str(history), "--json")
+    found = from_json(command(*words, "--tables", str(tables)).stdout)
+    assert named(found) == expected
+    total = sum(found.faults_total.values())
+    assert found.faults_new == total
+    violations = spark.read.format("delta").load(str(history / "violations"))
+    assert violations.count() == total
+    severe = {row["kind"] for row in violations.where("severity = 'critical'").collect()}
+    assert severe == {"no-fate", "doubled", "let-through"}
+    runs = spark.read.format("delta").load(str(history / "runs")).orderBy("run_at").collect()
+    assert [(run["group"], run["faultless"], run["faults_new"]) for run in runs] == [
+        (group, False, total)
+    ]
+    assert runs[0]["records"] == sum(found.fates.values()) == 800
+    without = command("reconcile", "--config", str(config), "--tables", str(tmp_path / "no"))
+    assert without.exit_code == CONTRADICTION
+    assert "has no table" in without.stderr
 
 
 def test_a_group_that_has_committed_nothing_and_inputs_that_are_gone_prove_nothing(
