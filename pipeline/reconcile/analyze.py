@@ -30,6 +30,7 @@ from pipeline.reconcile.results import (
     Violation,
 )
 from pipeline.reconcile.scope import ReconcileScope, memory_of
+from pipeline.reconcile.since import NO_FLOOR, InputMark, Since
 from pipeline.reconcile.snapshot import Snapshot
 from pipeline.reconcile.tolerated import excused
 from service.metadata.redrive_job import DeadLetterRange
@@ -157,25 +158,48 @@ class Evidence(NamedTuple):
     letters: DataFrame
     carried: DataFrame
     """Input positions of the records between the stages."""
+    since: Since | None = None
+    """Where the last run ended; the snapshot begins at its context. None for all records."""
+
+
+class ComparedRecords(NamedTuple):
+    """What a judgement has found, as frames."""
+
+    known: DataFrame
+    """Pairs of inputs and outputs."""
+    lost: DataFrame
+    """Inputs without a fate, with their excuses."""
+    named: DataFrame
+    """The violations."""
 
 
 def judge(
     spark: SparkSession,
     given: Evidence,
     look: AnalyzeOptions,
-    append: Callable[[DataFrame], int] | None = None,
+    append: Callable[[ComparedRecords], int] | None = None,
 ) -> ReconcileResult:
-    """Return what the records show about all that the group has decided.
+    """Return what the records show about all that the group has decided, or has since a run.
 
-    `append` is given all violations, and returns how many of them are new.
+    `append` is given the records, and returns how many of the violations are new.
     """
+    since = given.since
     origins, pairs = _pair(spark, given, look)
     known = _known(spark, given, origins, pairs)
     measured = kept(with_greatest_gaps(kept(cache_model.measured(known.where("judged")))))
-    begins, complete = given.plan.from_the_first_fate, given.cut.is_complete
-    lost = kept(excused(known, measured, given.carried, begins=begins, complete=complete))
-    named = kept(_violations(given, origins, known, measured, lost))
-    judged = known.where("judged")
+    lost = kept(
+        excused(
+            *(known, measured, given.carried),
+            begins=given.plan.from_the_first_fate and since is None,
+            complete=given.cut.is_complete,
+            partial=since is not None,
+        )
+    )
+    named = _violations(given, origins, known, measured, lost)
+    named = kept(named if since is None else since.news(spark, named, violations.OF_INPUTS))
+    compared = ComparedRecords(known, lost, named)
+    judged, lost = known.where("judged AND fresh"), lost.where("fresh")
+    measured = measured.where("fresh")
     addresses, addresses_total = address_rows(measured)
     slots, slot_ms = time_slots(judged)
     return ReconcileResult(
@@ -190,7 +214,7 @@ def judge(
         distances=distances(measured, addresses[:DRAWN_MAX]),
         slots=slots,
         slot_ms=slot_ms,
-        faults_new=None if append is None else append(named),
+        faults_new=None if append is None else append(compared),
     )
 
 
@@ -206,29 +230,75 @@ def _pair(
         letters = letters.withColumn("redriven", sf.lit(col=True))
     else:
         letters = _with_redriven(spark, letters, plan.redriven)
-    limits = sf.broadcast(_limits(spark, cut))
+    limits = sf.broadcast(_limits(spark, cut, given.since))
     judged = sf.col("place.offset") < sf.col("committed")
+    fresh = sf.col("place.offset") >= sf.col("done")
     is_retained = sf.col("origin.offset") >= sf.coalesce("begin", sf.lit(0))
     origins = kept(
         with_letters(
-            cache_model.in_order(
-                _limited(inputs, "place", limits).withColumn("judged", judged)
-            ).drop("begin", "committed"),
-            _limited(letters, "origin", limits).where(is_retained).drop("begin", "committed"),
+            _waiting(
+                spark,
+                cache_model.in_order(
+                    _limited(inputs, "place", limits)
+                    .withColumn("judged", judged)
+                    .withColumn("fresh", fresh)
+                )
+                .withColumn("decided_at_ms", sf.greatest("decided_at_ms", "floor_ms"))
+                .drop(*_LIMITS),
+                given.since,
+            ),
+            _limited(letters, "origin", limits).where(is_retained).drop(*_LIMITS),
         )
     )
     outputs = outputs_of(given.outputs, prints)
+    if given.since is not None and given.since.ignored is not None:
+        outputs = outputs.join(given.since.ignored, "place", "left_anti")
     existing = origins.where(sf.col("place").isNotNull())
     # A record without a time, or with the time 0, goes out with the time of its decision.
     timeless = not existing.where(sf.col("time_ms") <= 0).isEmpty()
-    return origins, matched(existing, outputs, by_time=cut.keeps_time and not timeless)
+    pairs = matched(existing, outputs, by_time=cut.keeps_time and not timeless)
+    return origins, _with_recent(spark, pairs, given.since)
+
+
+def _waiting(spark: SparkSession, inputs: DataFrame, since: Since | None) -> DataFrame:
+    """Return the inputs, where those that waited at the last run are fresh as well."""
+    if since is None or not since.pending:
+        return inputs
+    rows = [((topic, number, offset), True) for topic, number, offset in since.pending]
+    waited = spark.createDataFrame(
+        rows, "place struct<topic: string, partition: int, offset: bigint>, waited boolean"
+    )
+    found = inputs.join(sf.broadcast(waited), "place", "left")
+    return found.withColumn(
+        "fresh", sf.col("fresh") | sf.coalesce("waited", sf.lit(col=False))
+    ).drop("waited")
+
+
+def _with_recent(spark: SparkSession, pairs: DataFrame, since: Since | None) -> DataFrame:
+    """Add `recent`: whether the record went out since the last run."""
+    if since is None:
+        return pairs.withColumn("recent", sf.lit(col=True))
+    marks = spark.createDataFrame(
+        [(*each, span.end) for each, span in since.written.items()],
+        "out_topic string, out_number int, new bigint",
+    )
+    same = (sf.col("output.topic") == sf.col("out_topic")) & (
+        sf.col("output.partition") == sf.col("out_number")
+    )
+    recent = sf.col("output.offset") >= sf.coalesce("new", sf.lit(0))
+    return (
+        pairs.join(sf.broadcast(marks), same, "left")
+        .withColumn("recent", sf.coalesce(recent, sf.lit(col=False)))
+        .drop("out_topic", "out_number", "new")
+    )
 
 
 def _known(spark: SparkSession, given: Evidence, origins: DataFrame, pairs: DataFrame) -> DataFrame:
     """Return the pairs with their addresses' settings, and whether retention may hide a fate."""
     known = kept(cache_model.remembered(pairs, _settings(spark, given, origins)))
     written = {**given.cut.outputs, **given.cut.letters}
-    paths = tolerated.truncated_paths(given.plan, given.cut.inputs, written)
+    wanted = given.since.wanted if given.since else (lambda _each: 0)
+    paths = tolerated.truncated_paths(given.plan, given.cut.inputs, written, wanted)
     unsure = tolerated.with_unsure(spark, known, paths)
     return kept(unsure) if paths else unsure
 
@@ -250,15 +320,25 @@ def _violations(
     measured: DataFrame,
     lost: DataFrame,
 ) -> DataFrame:
+    since, cut = given.since, given.cut
+    complete = cut.is_complete if since is None else since.has_all_new(cut)
     every = (
         violations.of_inputs(lost),
-        violations.of_outputs(known, complete=given.cut.is_complete),
+        violations.of_outputs(known, complete=complete),
         violations.of_letters(origins),
         violations.of_order(known),
-        violations.of_rings(measured),
+        violations.of_rings(measured, is_whole=since is None or _has_one_partition(given)),
         violations.of_originals(known),
     )
     return reduce(DataFrame.unionByName, every)
+
+
+def _has_one_partition(given: Evidence) -> bool:
+    """Return whether all addresses of scope `address` are on one partition."""
+    topics = {
+        topic for rule in given.plan.rules if rule.scope == "address" for topic in rule.topics
+    }
+    return sum(each.topic in topics for each in given.cut.inputs) <= 1
 
 
 def _totals(named: DataFrame) -> dict[str, int]:
@@ -307,12 +387,18 @@ def _with_redriven(
     return found.withColumn("redriven", sf.col("log").isNotNull()).drop(*spans.columns)
 
 
-def _limits(spark: SparkSession, cut: Snapshot) -> DataFrame:
+_LIMITS: Final = ("begin", "committed", "done", "floor_ms")
+
+
+def _limits(spark: SparkSession, cut: Snapshot, since: Since | None) -> DataFrame:
+    marks = since.inputs if since else {}
+    unknown = InputMark(0, 0, NO_FLOOR)
     rows = [
-        (topic, number, judged.span.begin, judged.committed)
-        for (topic, number), judged in cut.inputs.items()
+        (*each, judged.span.begin, judged.committed, *marks.get(each, unknown)[1:])
+        for each, judged in cut.inputs.items()
     ]
-    return spark.createDataFrame(rows, "in_topic string, in_number int, begin long, committed long")
+    columns = ", ".join(f"{name} long" for name in _LIMITS)
+    return spark.createDataFrame(rows, f"in_topic string, in_number int, {columns}")
 
 
 def _limited(frame: DataFrame, place: str, limits: DataFrame) -> DataFrame:

@@ -163,7 +163,9 @@ def measured(known: DataFrame) -> DataFrame:
     is_first = sf.col("nth") == 1
     lane = sf.concat_ws("-", "place.topic", "place.partition")
     exact = judged.groupBy(*_CACHE).agg((sf.min(lane) == sf.max(lane)).alias("exact"))
-    latest = sf.struct("place", "accepted_so_far", "decided_at_ms", "soonest_ms", "latest_ms")
+    latest = sf.struct(
+        *("place", "accepted_so_far", "decided_at_ms", "soonest_ms", "latest_ms", "recent")
+    )
     ordered = (
         with_bounds(judged)
         .join(sf.broadcast(exact), [*_CACHE])

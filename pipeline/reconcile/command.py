@@ -62,6 +62,13 @@ def reconcile(
         str | None,
         typer.Option(help="Folder of the tables runs and violations, which get the findings."),
     ] = None,
+    since_last: Annotated[
+        bool,
+        typer.Option(
+            "--since-last",
+            help="Compare only what came since the last run with these --findings.",
+        ),
+    ] = False,
     command_config: ClientProperties = None,
     jars: Jars = None,
     master: Master = None,
@@ -76,7 +83,13 @@ def reconcile(
         properties = properties_of(command_config)
         look = AnalyzeOptions(redriven, resized, faults_max)
         session = SessionOptions(jars, master, tuple(conf or ()))
-        lake = LakeTables(tables, findings)
+        if since_last and findings is None:
+            raise PipelineError(
+                "--since-last needs --findings, the folder in which the last run has left where it "
+                "ended",
+                exit_code=USAGE,
+            )
+        lake = LakeTables(tables, findings, since_last)
         found = run_reconcile(config, properties, look, lake, session=session)
         _write(found, html)
     if as_json:

@@ -6,7 +6,6 @@ from the tables that `pipeline tables` keeps, which have what retention has dele
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +19,7 @@ from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import CONTRADICTION, PipelineError, reading_failed
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.progress import say
-from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge
+from pipeline.reconcile.analyze import AnalyzeOptions, ComparedRecords, Evidence, judge
 from pipeline.reconcile.blocks import kept
 from pipeline.reconcile.extract import carried_of
 from pipeline.reconcile.history import append_run, append_violations
@@ -30,9 +29,11 @@ from pipeline.reconcile.scope import (
     PastSettings,
     ReconcileScope,
     earlier_of,
+    is_redriving,
     planned,
     redriven_of,
 )
+from pipeline.reconcile.since import Since, load_since, next_since, save_since
 from pipeline.reconcile.snapshot import Snapshot, Spans, take_snapshot
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_spans
@@ -59,6 +60,8 @@ class LakeTables(NamedTuple):
     """Tables of messages and dead letters; None to read the topics alone."""
     findings: str | None = None
     """The history, to which the findings are appended."""
+    since_last: bool = False
+    """Whether to compare only what came since the last run of the history."""
 
 
 def run_reconcile(
@@ -106,19 +109,56 @@ def reconcile(
             carried = kept(carried_of(_read(spark, cluster, spans, is_cleaned=True)))
 
         cut = take_snapshot(admin, plan, carry)
-        outputs, output_spans = _written(spark, cluster, cut.outputs, lake.read, "messages")
-        letters, letter_spans = _written(spark, cluster, cut.letters, lake.read, "dead_letters")
+        since = _since(spark, lake, look, plan, is_running=is_redriving(changes))
+        outputs, output_spans = _written(spark, cluster, cut.outputs, lake.read, "messages", since)
+        letters, letter_spans = _written(
+            spark, cluster, cut.letters, lake.read, "dead_letters", since
+        )
         cut = cut._replace(outputs=output_spans, letters=letter_spans)
+        if since is not None:
+            cut = since.window(cut)
         say(_size(plan, cut))
         spans = {partition: judged.span for partition, judged in cut.inputs.items()}
         inputs = _read(spark, cluster, spans)
-        evidence = Evidence(plan, cut, inputs, outputs, letters, carried)
+        evidence = Evidence(plan, cut, inputs, outputs, letters, carried, since)
     if lake.findings is None:
         return judge(spark, evidence, look)
-    append = partial(append_violations, spark, lake.findings, plan.group, run_at)
+    history = lake.findings
+    following: Since | None = None
+
+    def append(compared: ComparedRecords) -> int:
+        nonlocal following
+        following = next_since(compared.known, compared.lost, cut, since)._replace(
+            redriven=plan.redriven, is_redriving=is_redriving(changes)
+        )
+        return append_violations(spark, history, plan.group, run_at, compared.named)
+
     result = judge(spark, evidence, look, append)
-    append_run(spark, lake.findings, result, run_at)
+    append_run(spark, history, result, run_at)
+    assert following is not None
+    save_since(spark, history, plan.group, following)
     return result
+
+
+def _since(
+    spark: SparkSession,
+    lake: LakeTables,
+    look: AnalyzeOptions,
+    plan: ReconcileScope,
+    *,
+    is_running: bool,
+) -> Since | None:
+    """Return where the last run ended, if that is asked for; None if all records are needed."""
+    if not lake.since_last or lake.findings is None:
+        return None
+    since = load_since(spark, lake.findings, plan.group)
+    if since is None:
+        say("this is the first run with these findings, so it compares all records")
+    elif look.redriven or is_running or since.is_redriving or since.redriven != plan.redriven:
+        # What a redrive has written belongs to inputs of any time.
+        say("dead letters were redriven since the last run, so this one compares all records")
+        return None
+    return since
 
 
 def _check_tables(spark: SparkSession, tables: str) -> None:
@@ -137,16 +177,20 @@ def _written(
     spans: Spans,
     tables: str | None,
     name: str,
+    since: Since | None,
 ) -> tuple[DataFrame, Spans]:
     """Return the records of these spans, and the spans, which begin earlier with a table.
 
     A table has every record of a partition from its first to its last; later ones are read from the
     topic. Where the topic has lost records in between, the table of that partition is left out.
     """
+    wanted = {each: since.wanted(each) if since else 0 for each in spans}
     if tables is None:
-        return _read(spark, cluster, spans), spans
+        return _read(spark, cluster, _from(spans, wanted)), spans
     fields = [field.name for field in RECORD.fields]
-    table = read_table(spark, tables, name).select(*fields)
+    # Delta skips the files of earlier offsets.
+    is_needed = sf.col("offset") >= min(wanted.values(), default=0)
+    table = read_table(spark, tables, name).select(*fields).where(is_needed)
     ends = table.groupBy("topic", "partition").agg(
         sf.min("offset").alias("first"), sf.max("offset").alias("last")
     )
@@ -164,18 +208,27 @@ def _written(
         for partition, span in spans.items()
     }
     limits = spark.createDataFrame(
-        [(*partition, span.end) for partition, span in used.items()],
-        "topic string, partition int, stored_end long",
+        [(*partition, wanted[partition], span.end) for partition, span in used.items()],
+        "topic string, partition int, wanted long, stored_end long",
     )
     rows = table.join(sf.broadcast(limits), ["topic", "partition"])
-    rows = rows.where(sf.col("offset") < sf.col("stored_end")).select(*fields)
+    is_inside = (sf.col("offset") >= sf.col("wanted")) & (sf.col("offset") < sf.col("stored_end"))
+    rows = rows.where(is_inside).select(*fields)
     whole = {
         partition: OffsetSpan(min(span.begin, used[partition].begin), span.end)
         if partition in used
         else span
         for partition, span in spans.items()
     }
-    return rows.unionByName(records(_read(spark, cluster, later))), whole
+    return rows.unionByName(records(_read(spark, cluster, _from(later, wanted)))), whole
+
+
+def _from(spans: Spans, wanted: Mapping[KafkaPartition, int]) -> Spans:
+    """Return the spans without the offsets that are not wanted."""
+    return {
+        each: OffsetSpan(min(max(span.begin, wanted[each]), span.end), span.end)
+        for each, span in spans.items()
+    }
 
 
 def _size(plan: ReconcileScope, cut: Snapshot) -> str:

@@ -201,6 +201,14 @@ def redriven_of(records: Records) -> tuple[DeadLetterRange, ...]:
     return tuple(spans)
 
 
+def is_redriving(records: Records) -> bool:
+    """Return whether a redrive in these records has not ended."""
+    jobs = RedriveJobs()
+    for key, value, _ in records:
+        jobs.take(key, value)
+    return any(job.is_running for job in jobs.by_id.values())
+
+
 def _spans(job: RedriveJob) -> Iterable[DeadLetterRange]:
     named = job.order.letters
     return (DeadLetterRange(*letter, letter.offset + 1) for letter in named) if named else job.spans

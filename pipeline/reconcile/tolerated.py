@@ -8,7 +8,7 @@ is no limit. Pure: frames in, frames out.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -40,10 +40,14 @@ def truncated_paths(
     plan: ReconcileScope,
     inputs: Collection[KafkaPartition],
     written: Mapping[KafkaPartition, OffsetSpan],
+    wanted: Callable[[KafkaPartition], int] = lambda _: 0,
 ) -> tuple[TruncatedPath, ...]:
-    """Return the paths on which fates may be deleted; none if no partition is truncated."""
+    """Return the paths on which fates may be deleted; none if no partition is truncated.
+
+    `wanted` is the offset from which a partition is needed.
+    """
     count = Counter(each.topic for each in (*inputs, *written))
-    gone = [each for each, span in written.items() if span.begin > 0]
+    gone = [each for each, span in written.items() if span.begin > wanted(each)]
     return tuple(
         TruncatedPath(*lane, *into)
         for lane in inputs
@@ -192,14 +196,23 @@ GONE: Final = "before what retention has left"
 
 
 def excused(
-    known: DataFrame, measured: DataFrame, carried: DataFrame, *, begins: bool, complete: bool
+    known: DataFrame,
+    measured: DataFrame,
+    carried: DataFrame,
+    *,
+    begins: bool,
+    complete: bool,
+    partial: bool = False,
 ) -> DataFrame:
     """Return the inputs without a fate, with an excuse or null.
 
     `begins`: the group started at its first fate and never read the records before it.
     `complete`: the inputs have all offsets from 0 on.
+    `partial`: earlier records were reconciled before, and an id may be known from one of them.
     """
-    held = measured.where((sf.col("fate") == NONE) & sf.col("silent") & may_be_held())
+    known_before = sf.lit(partial) & (sf.col("gap").isNull() | (sf.col("decider") == ""))
+    may_be_silent = may_be_held() | known_before
+    held = measured.where((sf.col("fate") == NONE) & sf.col("silent") & may_be_silent)
     lost = (
         known.where(sf.col("fate") == NONE)
         .join(
@@ -226,7 +239,7 @@ def excused(
     )
     members = _members(known, lost)
     return lost.join(waiting(members, complete=complete), "place", "left").select(
-        "place", "fate", "time_ms", excuse.alias("excuse")
+        "place", "fate", "time_ms", "fresh", excuse.alias("excuse")
     )
 
 

@@ -29,6 +29,10 @@ KINDS: Final = (
 )
 
 
+OF_INPUTS: Final = ("no-fate", "let-through")
+"""Kinds that are identified by the input."""
+
+
 def of_inputs(pairs: DataFrame) -> DataFrame:
     """Return the inputs without a fate and without an excuse (`excused`)."""
     lost = pairs.where((sf.col("fate") == NONE) & sf.col("excuse").isNull())
@@ -105,10 +109,15 @@ def of_order(pairs: DataFrame) -> DataFrame:
     )
 
 
-def of_rings(measured: DataFrame) -> DataFrame:
-    """Return ids that were accepted although their address held them."""
+def of_rings(measured: DataFrame, *, is_whole: bool) -> DataFrame:
+    """Return ids that were accepted although their address held them.
+
+    Without `is_whole`, an address on several input partitions may lack records between the two that
+    were decided before the last run; so its id must have been accepted since (`recent`).
+    """
+    is_counted = sf.lit(is_whole) | (sf.col("decider") != "") | sf.col("previous.recent")
     through = measured.where(
-        (sf.col("fate") == ACCEPTED) & is_held() & sf.col("strict") & ~is_guessed()
+        (sf.col("fate") == ACCEPTED) & is_held() & sf.col("strict") & ~is_guessed() & is_counted
     )
     said = sf.concat(
         *(sf.lit("its id was accepted at "), written(sf.col("previous.place")), sf.lit(", ")),

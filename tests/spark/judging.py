@@ -50,6 +50,11 @@ class Case(NamedTuple):
 
 def judged(spark: SparkSession, *cases: Case) -> ReconcileResult:
     """What is found in these ledgers."""
+    return judge(spark, evidence(spark, *cases), AnalyzeOptions())
+
+
+def evidence(spark: SparkSession, *cases: Case) -> Evidence:
+    """What the topics of these ledgers have."""
     inputs, outputs, letters, spans = [], [], [], dict[KafkaPartition, OffsetSpan]()
     for case in cases:
         ledger = case.ledger
@@ -70,7 +75,7 @@ def judged(spark: SparkSession, *cases: Case) -> ReconcileResult:
         for committed in [len(lane.inputs) - case.ends]
     }
     plan = _plan(cases)
-    evidence = Evidence(
+    return Evidence(
         plan,
         Snapshot(
             "c",
@@ -84,7 +89,6 @@ def judged(spark: SparkSession, *cases: Case) -> ReconcileResult:
         _frame(spark, letters, spans),
         spark.createDataFrame([], "origin struct<topic: string, partition: int, offset: long>"),
     )
-    return judge(spark, evidence, AnalyzeOptions())
 
 
 def named(findings: ReconcileResult, ledger: Ledger | None = None) -> dict[str, set[str]]:

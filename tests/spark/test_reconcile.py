@@ -102,7 +102,7 @@ def test_twenty_faults_of_each_kind_are_found_and_named(
     assert "://" not in written
 
 
-def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_findings_into_tables(
+def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_a_fault_is_new_once(
     spark: SparkSession, command: Callable[..., Result], broker: Broker, tmp_path: Path
 ) -> None:
     topic, group = f"kept-{uuid4().hex[:8]}", f"g-{uuid4().hex[:8]}"
@@ -126,15 +126,20 @@ def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_finding
     assert named(found) == expected
     total = sum(found.faults_total.values())
     assert found.faults_new == total
+    # Nothing came since, and what was found before is no fault of this run.
+    since = command(*words, "--tables", str(tables), "--since-last")
+    assert since.exit_code == 0, since.stderr
+    assert from_json(since.stdout).fates == {}
     violations = spark.read.format("delta").load(str(history / "violations"))
     assert violations.count() == total
     severe = {row["kind"] for row in violations.where("severity = 'critical'").collect()}
     assert severe == {"no-fate", "doubled", "let-through"}
     runs = spark.read.format("delta").load(str(history / "runs")).orderBy("run_at").collect()
     assert [(run["group"], run["faultless"], run["faults_new"]) for run in runs] == [
-        (group, False, total)
+        (group, False, total),
+        (group, True, 0),
     ]
-    assert runs[0]["records"] == sum(found.fates.values()) == 800
+    assert [run["records"] for run in runs] == [sum(found.fates.values()), 0] == [800, 0]
     without = command("reconcile", "--config", str(config), "--tables", str(tmp_path / "no"))
     assert without.exit_code == CONTRADICTION
     assert "has no table" in without.stderr
