@@ -20,7 +20,7 @@ from pipeline.backfill.run import (
 )
 from pipeline.errors import CONTRADICTION, PipelineError
 from pipeline.storage import StorageFolder
-from pipeline.tables import JOURNALS
+from pipeline.table_format import JOURNALS
 
 _PLACE: Final = ["topic", "partition", "offset"]
 _NOTE: Final = "userMetadata"

@@ -13,10 +13,11 @@ from pyspark.sql import functions as sf
 
 from pipeline.charts import slot_width_ms
 from pipeline.errors import CONTRADICTION, PipelineError
-from pipeline.steps import say
 from pipeline.session import SessionOptions, open_session
+from pipeline.steps import say
 from pipeline.storage import StorageFolder
-from pipeline.tables import format_of, read_table
+from pipeline.table_format import format_of
+from pipeline.tables import read_table
 from ringfence.spark import quality
 from service.printable import visible
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 from pipeline.reconcile.blocks import kept
 from pipeline.reconcile.results import ReconcileResult
 from pipeline.storage import StorageFolder
-from pipeline.tables import format_of
+from pipeline.table_format import format_of
 
 RUNS: Final = (
     "run_at timestamp, group string, faultless boolean, records bigint, faults bigint, "

@@ -18,7 +18,6 @@ from pipeline.admin import KafkaAdmin, KafkaPartition, OffsetSpan
 from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import CONTRADICTION, PipelineError, reading_failed
 from pipeline.java_properties import java_properties, servers_of
-from pipeline.progress import say
 from pipeline.reconcile.analyze import AnalyzeOptions, ComparedRecords, Evidence, judge
 from pipeline.reconcile.blocks import kept
 from pipeline.reconcile.extract import carried_of
@@ -37,8 +36,10 @@ from pipeline.reconcile.since import Since, load_since, next_since, save_since
 from pipeline.reconcile.snapshot import Snapshot, Spans, take_snapshot
 from pipeline.session import SessionOptions, open_session
 from pipeline.source import read_spans
+from pipeline.steps import say
 from pipeline.storage import StorageFolder
-from pipeline.tables import TABLES, format_of, read_table
+from pipeline.table_format import format_of
+from pipeline.tables import TABLES, read_table
 from ringfence.spark.columns import RECORD
 from ringfence.spark.reader import records
 from service.config.load import Config
