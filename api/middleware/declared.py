@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api import problems
 from api.auth.authorize import rule_of
 from api.principal import AccessRules
-from service.config.model import nearest
+from service.config.keys import nearest
 
 JSON: Final = "application/json"
 ANY_NAME: Final = "NAME"

@@ -1,13 +1,15 @@
 """Backfill inputs: the routes and settings of the topics to read, as a value to send to executors.
 
+An executor needs neither a Kafka client nor a library for regular expressions or validation.
+
 With `instead_of`, the records of every topic are decided as if they were of that input; the topic
 may be the output of a route, or a copy.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.headers import (
     DUPLICATE_ID_ALIASES,
@@ -22,16 +24,19 @@ from ringfence.headers import (
     Headers,
 )
 from service.config.addresses import AddressBook
-from service.config.load import Config, RouteSettings
+from service.config.model import RouteSettings
 from service.dedup.checks import DecisionContext
 from service.dedup.field import Field, HeaderField
 from service.dedup.output import OutputResolver
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, InputRoute, resolve, unrouted
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address
 from state.cache import Cache
 from state.model import PartitionId
+
+if TYPE_CHECKING:
+    from service.config.load import Config
 
 NO_ADDRESS: Final = -1
 """Takes the place of the deciding partition: the first hop would reject the record."""
@@ -69,7 +74,9 @@ class BackfillInputs:
     instead_of: str | None = None
 
     @classmethod
-    def of(cls, config: Config, topics: Sequence[str], instead_of: str | None) -> "BackfillInputs":
+    def of(
+        cls, config: "Config", topics: Sequence[str], instead_of: str | None
+    ) -> "BackfillInputs":
         """Return the inputs of a configuration."""
         # State is always persisted: a batch is not a restart, so nothing is forgotten in between.
         patterns = {
@@ -85,6 +92,19 @@ class BackfillInputs:
             topics=tuple(topics),
             instead_of=instead_of,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields for an executor: topics in place of the expressions that match them."""
+        names: dict[str, set[str]] = {}
+        for bound in self.by_topic.values():
+            names.setdefault(bound.settings.name, set()).add(bound.topic)
+        routes = tuple(
+            replace(route, inputs=tuple(sorted(names[route.name])))
+            for route in self.routes
+            if route.name in names
+        )
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**own, "routes": routes}
 
     @cached_property
     def by_topic(self) -> Mapping[str, InputRoute]:
@@ -133,7 +153,7 @@ class BackfillInputs:
     @cached_property
     def book(self) -> AddressBook:
         """The settings of all addresses."""
-        return AddressBook.of(self.patterns)
+        return AddressBook.of_valid(self.patterns)
 
     def rules(self, cache: Cache) -> DecisionContext:
         """Return the context of decisions: no sessions, and all output topics exist."""

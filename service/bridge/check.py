@@ -17,7 +17,7 @@ from service.kafka.acls import (
     unseen,
     user_of,
 )
-from service.kafka.admin import ClusterAdmin
+from service.kafka.model import ClusterAdmin
 from service.kafka.topics import new_dead_letters
 
 

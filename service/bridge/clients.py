@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from service.bridge.config import BridgeConfig
 from service.config.kafka_properties import KafkaSettings
 from service.errors import ConfigIssue
-from service.kafka.admin import ClusterAdmin, KafkaClusterAdmin
+from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.clients import (
     FETCHING,
     LIBRDKAFKA,
@@ -29,6 +29,7 @@ from service.kafka.clients import (
     unaddressed,
 )
 from service.kafka.errors import KafkaFailure, fault_of
+from service.kafka.model import ClusterAdmin
 
 BATCH_RECORDS_MAX: Final = 10_000
 """Maximum number of records in flight before offsets are committed."""

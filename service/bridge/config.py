@@ -19,6 +19,7 @@ from service.config.kafka_properties import (
     no_servers,
     read_properties,
 )
+from service.config.keys import GivenValue
 from service.config.load import (
     CLUSTERS,
     OWN_PREFIX,
@@ -30,7 +31,7 @@ from service.config.load import (
     read_part,
     section_problems,
 )
-from service.config.model import ApiSettings, BridgeSettings, GivenValue, LogSettings
+from service.config.model import ApiSettings, BridgeSettings, LogSettings
 from service.config.validation import api_problems, template_problems, topics_problems
 from service.errors import ConfigIssue
 

@@ -18,7 +18,8 @@ from service.bridge.consumer import SourcePartition
 from service.dedup.claim import stamp_prefix
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.output import size_bytes
-from service.kafka.io import UNREADABLE, offsets_of, read_headers
+from service.kafka.io import offsets_of, read_headers
+from service.kafka.model import UNREADABLE
 from state.model import PartitionId, Rejection
 
 

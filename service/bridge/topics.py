@@ -13,7 +13,7 @@ from service.bridge.config import BridgeConfig
 from service.clock import Clock
 from service.dedup.route import absent, reads
 from service.errors import ConfigIssue, ExitCode, ExitError
-from service.kafka.admin import ClusterAdmin, TopicInfo
+from service.kafka.model import ClusterAdmin, TopicInfo
 from service.kafka.topics import new_dead_letters
 
 _REFRESH_S: Final = 30.0

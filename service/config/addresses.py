@@ -9,18 +9,22 @@ has a key provides it; a key that none has keeps its default.
 Pure: no clock, no files. An AddressBook is immutable, and its cache is bounded.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, NamedTuple, cast
-
-from pydantic import AfterValidator, Field
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, cast
 
 from ringfence.headers import NUMBER_MAX
-from service.config.model import InvalidValueError, keys_of
 from state.strategies.base import Strategy
 from state.strategies.registry import DEFAULT as DEFAULT_STRATEGY
 from state.strategies.registry import STRATEGIES
+
+if TYPE_CHECKING:
+    from pydantic import Field
+
+    from service.config.keys import StrategyName
 
 DEFAULT: Final = "default"
 """Origin of a setting that no pattern contains."""
@@ -42,22 +46,11 @@ _ANY_WORDS = "#"
 _DOT = "."
 
 
-def _known_strategy(name: str) -> str:
-    if name not in STRATEGIES:
-        raise ValueError
-    return name
-
-
-_StrategyName = Annotated[
-    str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})
-]
-
-
 @dataclass(frozen=True, slots=True)
 class AddressSettings:
     """The settings of one address, with a value for every key."""
 
-    strategy: _StrategyName = DEFAULT_STRATEGY
+    strategy: StrategyName = DEFAULT_STRATEGY
     id_cache_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 20_000
     persist_id_cache: bool = True
     on_duplicate: OnDuplicate = "dead_letter"
@@ -105,7 +98,7 @@ class AddressSettings:
         return self.room > 0
 
 
-ADDRESS_KEYS: Final = keys_of(AddressSettings)
+ADDRESS_KEYS: Final = tuple(each.name for each in fields(AddressSettings))
 
 
 class _Resolved(NamedTuple):
@@ -146,9 +139,15 @@ class AddressBook:
     _cache: dict[str, _Resolved] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, patterns: Mapping[str, Mapping[str, object]]) -> "AddressBook":
+    def of(cls, patterns: Mapping[str, Mapping[str, object]]) -> AddressBook:
         """Build a book; raise ValueError for an invalid pattern, key or value."""
-        checked = {pattern: _checked(pattern, keys) for pattern, keys in patterns.items()}
+        return cls.of_valid(
+            {pattern: _checked(pattern, keys) for pattern, keys in patterns.items()}
+        )
+
+    @classmethod
+    def of_valid(cls, checked: Mapping[str, Mapping[str, object]]) -> AddressBook:
+        """Build a book of the patterns of another one."""
         literals = [pattern for pattern in checked if _is_literal(pattern)]
         wildcards = sorted(
             (p for p in checked if not _is_literal(p) and (_ANY_WORD in p or _ANY_WORDS in p)),
@@ -224,11 +223,15 @@ def _checked(pattern: str, keys: Mapping[str, object]) -> dict[str, object]:
     fault = pattern_fault(pattern)
     if fault:
         raise ValueError(f'addresses."{pattern}": {fault}')
+    # A book of patterns that are valid needs no pydantic.
+    from service.config.keys import InvalidValueError, keys_of
+
+    known = keys_of(AddressSettings)
     for key in keys:
-        if key not in ADDRESS_KEYS:
+        if key not in known:
             raise ValueError(f'addresses."{pattern}": {key} is not an address setting')
     try:
-        return {key: ADDRESS_KEYS[key].read(value) for key, value in keys.items()}
+        return {key: known[key].read(value) for key, value in keys.items()}
     except InvalidValueError as error:
         raise ValueError(f'addresses."{pattern}": {error}') from error
 

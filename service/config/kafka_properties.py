@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
-from service.config.model import GivenValue, nearest, shown
+from service.config.keys import GivenValue, nearest, shown
 from service.errors import ConfigIssue
 
 _EVERY = """

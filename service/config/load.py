@@ -12,26 +12,21 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from service.config.addresses import AddressBook, AddressSettings, pattern_fault
+from service.config.expressions import expression_fault
 from service.config.kafka_properties import KNOWN, SCOPES, KafkaSettings, read_kafka
+from service.config.keys import GivenSection, GivenValue, keys_of, nearest, read_keys, read_section
 from service.config.model import (
     ApiSettings,
     BridgeSettings,
-    GivenSection,
-    GivenValue,
     LogSettings,
     RouteSettings,
     SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
-    keys_of,
-    nearest,
-    read_keys,
-    read_section,
 )
 from service.config.validation import (
     NamedRoute,
     api_problems,
-    expression_fault,
     registry_problems,
     route_problems,
     timing_problems,

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from service.config.load import Config
+if TYPE_CHECKING:
+    from service.config.load import Config
 
 
 class Hop(Enum):
@@ -62,7 +63,7 @@ ONLY: Final = Task()
 """The only task of an instance with one worker and without scope `address`."""
 
 
-def tasks_of(config: Config) -> tuple[Task, ...]:
+def tasks_of(config: "Config") -> tuple[Task, ...]:
     """Return all tasks of an instance by its configuration file."""
     return tasks_on(hops_of(route.scope for route in config.routes), config.service.workers)
 
@@ -72,14 +73,14 @@ def tasks_on(hops: Sequence[Hop], workers: int) -> tuple[Task, ...]:
     return tuple(Task(worker, hop) for worker in range(workers) for hop in hops)
 
 
-def deciding_processes(config: Config) -> int:
+def deciding_processes(config: "Config") -> int:
     """Return how many processes of an instance decide, and so have ids in memory."""
     decides = {Hop.INPUTS: "partition", Hop.ADDRESSES: "address"}
     scopes = {route.scope for route in config.routes}
     return sum(decides[each.hop] in scopes for each in tasks_of(config))
 
 
-def share_of(config: Config) -> Config:
+def share_of(config: "Config") -> "Config":
     """Return the configuration of one process: the deciding processes share the id cache memory."""
     memory_mb = max(1, config.service.cache_memory_mb // max(1, deciding_processes(config)))
     return replace(config, service=replace(config.service, cache_memory_mb=memory_mb))

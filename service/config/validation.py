@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-import re2
-
 from service.config import tokens
+from service.config.expressions import expression_fault
 from service.config.kafka_properties import KafkaSettings, Property
+from service.config.keys import PRESETS, TOPIC_SHAPE
 from service.config.model import (
     EXPRESSION_MARKER,
-    PRESETS,
-    TOPIC_SHAPE,
     ApiSettings,
     RouteSettings,
     SchemaRegistrySettings,
@@ -36,10 +34,6 @@ from service.errors import ConfigIssue, ConfigPath
 from service.urls import is_loopback
 
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-
-_RE2: Final = re2.Options()
-
-_RE2.log_errors = False  # RE2 would write them to stderr
 
 _WITH_ARGUMENT: Final = {
     "header": "header:NAME",
@@ -137,24 +131,6 @@ def _problems_of(named: NamedRoute, group_id: str) -> Iterator[tuple[str, Config
     yield from _constant_id(named)
     yield from _publisher_chosen_targets(named)
     yield from _equal_targets(named)
-
-
-def expression_fault(topic: str) -> str | None:
-    """Return why an input that is marked as a regular expression is not one, or None."""
-    if not topic.startswith(EXPRESSION_MARKER):
-        return None
-    try:
-        re2.compile(topic, _RE2)
-    except re2.error as error:
-        return str(error.args[0], "utf-8", "replace")
-    except UnicodeEncodeError:
-        return "it contains an unpaired surrogate"
-    return None
-
-
-def fits(expression: str, topic: str) -> bool:
-    """Whether an expression matches a topic; an invalid one, of another version, matches none."""
-    return expression_fault(expression) is None and bool(re2.match(expression, topic, _RE2))
 
 
 def _input_problems(named: NamedRoute, group_id: str) -> Iterator[ConfigIssue]:

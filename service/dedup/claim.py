@@ -28,7 +28,7 @@ from ringfence.headers import (
 )
 from service.dedup.field import FIELD, Field, field_of
 from service.dedup.record import Record, RejectedError
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
 
 NOT_PLAIN: Final = frozenset({EXPIRES_AT, GROUP})

@@ -27,7 +27,7 @@ from service.dedup.plan import BatchCounts, Output
 from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
-from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
+from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, Rejection
 from state.strategies.base import Admit, IdDraft

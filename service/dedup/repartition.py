@@ -15,7 +15,7 @@ from service.dedup.checks import Checks, DecisionContext, DecisionProgress
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.record import Record, RejectedError, name_of, origin_header
-from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE
+from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from state.model import NO_CLAIM
 
 _KNOWN_MAX: Final = 100_000

@@ -8,19 +8,21 @@ matches two routes belongs to the first.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
 from service.config.addresses import AUDIT
-from service.config.load import Config, RouteSettings, ServiceSettings
-from service.config.model import EXPRESSION_MARKER
+from service.config.expressions import fits
+from service.config.model import EXPRESSION_MARKER, RouteSettings, ServiceSettings
 from service.config.tasks import Hop
-from service.config.validation import fits
 from service.dedup.field import FIELD, Field, UnrenderableError, field_of
 from service.dedup.record import Record, RejectedError, source_of
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
 from state.model import PartitionId
+
+if TYPE_CHECKING:
+    from service.config.load import Config
 
 ADDRESS_BYTES_MAX: Final = 4096
 
@@ -259,7 +261,7 @@ def input_topics_of(
     }
 
 
-def decides_by_address(config: Config) -> bool:
+def decides_by_address(config: "Config") -> bool:
     """Whether any route has two hops."""
     return any(route.scope == "address" for route in config.routes)
 

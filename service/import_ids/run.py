@@ -10,7 +10,8 @@ import httpx2
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import SystemClock
-from service.config.load import Config, RouteSettings
+from service.config.load import Config
+from service.config.model import RouteSettings
 from service.config.tasks import Hop, Task
 from service.dedup.route import InputRoute, reads, resolve
 from service.errors import ExitCode, ExitError
@@ -18,9 +19,9 @@ from service.import_ids.decided import wait_until_decided
 from service.import_ids.reader import OffsetRange, TopicReader
 from service.import_ids.source import IdLine, IdSource
 from service.import_ids.uploader import Uploader
-from service.kafka.admin import TopicInfo
 from service.kafka.clients import KafkaClients
 from service.kafka.errors import fault_of
+from service.kafka.model import TopicInfo
 from service.kafka.topics import by_address
 from service.metadata.effective_config import in_effect
 from service.schemas.documents import connect

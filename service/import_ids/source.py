@@ -22,7 +22,8 @@ from service.dedup.claim import (
 )
 from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute
-from service.kafka.io import UNREADABLE, UNREADABLE_CAUSE, read_headers
+from service.kafka.io import read_headers
+from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from state.model import Claim, PartitionId
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from service.config.kafka_properties import Property
 from service.errors import ConfigIssue
-from service.kafka.admin import ABSENT, REQUEST_TIMEOUT_S, TopicSpec, answered, new_topics
+from service.kafka.admin import ABSENT, REQUEST_TIMEOUT_S, answered, new_topics
+from service.kafka.model import TopicSpec
 
 Granted = frozenset[str] | None
 """Permitted operations by Kafka's names; None if the broker does not report them."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 from confluent_kafka import (
@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from service.kafka.model import RETENTION, TopicInfo, TopicSpec
 from state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
@@ -66,9 +67,6 @@ _log = structlog.stdlib.get_logger(__name__)
 REQUEST_TIMEOUT_S: Final = 5.0
 """How long one request to the cluster may take before it counts as unanswered."""
 
-RETENTION: Final = ("retention.ms", "retention.bytes")
-
-
 # A request that timed out reports that itself, but only after its timeout.
 _GRACE_S: Final = 1.0
 
@@ -100,77 +98,6 @@ _ELECTION_S: Final = 2.0
 _PAUSE_S: Final = 0.1
 
 _REPLACE_AFTER_S: Final = 20.0
-
-
-class TopicInfo(NamedTuple):
-    """The properties of a topic that Ringfence depends on."""
-
-    topic_id: str
-    partitions: int
-    record_bytes_max: int
-    cleanup_policy: str
-    retention: Mapping[str, str]
-    """Its settings of `RETENTION`."""
-    tombstones_kept_ms: int = 24 * 60 * 60 * 1000
-    timestamp_type: str = "CreateTime"
-
-
-class TopicSpec(NamedTuple):
-    """A topic to create; `replication` -1 is the broker's default."""
-
-    name: str
-    partitions: int
-    replication: int
-    settings: Mapping[str, str]
-
-
-class ClusterAdmin(Protocol):
-    """Requests to the cluster. Each raises KafkaException if it gets no answer in time."""
-
-    @property
-    def has_answered(self) -> bool:
-        """Whether any broker has answered yet, so that address and network are right."""
-        ...
-
-    def cluster_id(self) -> str:
-        """Return the cluster id."""
-        ...
-
-    def names(self) -> frozenset[str]:
-        """Return the names of all topics that we may describe."""
-        ...
-
-    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return the named topics that exist, by name."""
-        ...
-
-    def create(self, topics: Iterable[TopicSpec]) -> None:
-        """Create topics; an existing one stays unchanged."""
-        ...
-
-    def grow(self, name: str, partitions: int) -> None:
-        """Raise the number of partitions of a topic."""
-        ...
-
-    def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """Raise the size limit for records of a topic."""
-        ...
-
-    def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """Return the log start offset of each partition."""
-        ...
-
-    def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
-        """Return the high watermark of each partition, open transactions included."""
-        ...
-
-    def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
-        """Request deletion of all records before these offsets, without waiting for it."""
-        ...
-
-    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
-        """Return all partitions that the group's members own; None during a rebalance."""
-        ...
 
 
 class KafkaClusterAdmin:

@@ -20,8 +20,9 @@ from service.config.kafka_properties import FILES, SERVERS, Property
 from service.config.load import Config
 from service.config.tasks import ONLY, Task, consumer_group
 from service.errors import ConfigIssue
-from service.kafka.admin import ClusterAdmin, KafkaClusterAdmin
+from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.client_log import ConsumerLog, ProducerLog, SettingsLog
+from service.kafka.model import ClusterAdmin
 from service.kafka.topics import config_topic
 
 LIBRDKAFKA: Final = logging.getLogger("librdkafka")

@@ -10,6 +10,7 @@ from typing import Final, cast
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from ringfence.headers import Headers
+from service.kafka.model import UNREADABLE
 from state.model import PartitionId
 
 _ROOM_S: Final = 0.1
@@ -47,14 +48,6 @@ def assign_anew(consumer: Consumer, partitions: Sequence[TopicPartition]) -> Non
     while any(partition.offset >= 0 for partition in consumer.position(before)):
         time.sleep(_PAUSE_S)
     consumer.assign(list(partitions))
-
-
-UNREADABLE: Final[Headers] = [("", None)]
-"""Replaces headers that are not text; compared by identity."""
-
-UNREADABLE_CAUSE: Final = (
-    "a header name is not UTF-8 text; the record is kept here without its headers"
-)
 
 
 def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, PartitionId | None]]:

@@ -7,13 +7,16 @@ belong to the user, unless `create_topics` is set.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from confluent_kafka import murmur2
-
 from ringfence.headers import acknowledgements, internal
 from service.errors import ConfigIssue
-from service.kafka.admin import ClusterAdmin, TopicInfo, TopicSpec
+from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from state.model import PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS
+
+try:
+    from confluent_kafka import murmur2
+except ModuleNotFoundError:  # on executors of Spark
+    from service.kafka.murmur2 import murmur2
 
 _BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
 RECORD_BYTES_DEFAULT: Final = 1_048_588

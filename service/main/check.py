@@ -34,8 +34,8 @@ from service.kafka.acls import (
     unseen,
     user_of,
 )
-from service.kafka.admin import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.clients import Clients, KafkaClients
+from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
     BY_ADDRESS,
     by_address,

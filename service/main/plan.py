@@ -13,7 +13,8 @@ from service.cli.cells import Cell, count, size, span
 from service.cli.page import Facts, Page, Title
 from service.cli.screen import CommandOutput
 from service.config.addresses import AddressSettings, pattern_fault
-from service.config.model import InvalidValueError, Scope, ServiceSettings, keys_of
+from service.config.keys import InvalidValueError, keys_of
+from service.config.model import Scope, ServiceSettings
 from service.errors import ExitCode, ExitError
 from service.formatting import duration, plural, short_duration_ms
 from service.queries import sizing

@@ -36,9 +36,9 @@ from service.config.load import Config
 from service.dedup.field import HeaderField, JsonField, SchemaField, UnrenderableError
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
-from service.kafka.admin import TopicInfo
 from service.kafka.clients import KafkaClients
 from service.kafka.errors import fault_of
+from service.kafka.model import TopicInfo
 from service.metadata.effective_config import in_effect
 
 PATIENCE_S: Final = 30.0

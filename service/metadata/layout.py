@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from service.config.load import Config
 from service.dedup.route import resolve
 from service.errors import ConfigIssue
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.metadata.record import MetadataRecord, read
 
 _KEY: Final = ["layout"]

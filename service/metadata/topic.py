@@ -13,10 +13,11 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from service.clock import Clock
-from service.kafka.admin import ClusterAdmin, finds_a_broker
+from service.kafka.admin import finds_a_broker
 from service.kafka.clients import Clients
 from service.kafka.errors import REFUSALS, fault_of
 from service.kafka.io import assign_anew, send
+from service.kafka.model import ClusterAdmin
 from service.metadata.audit import is_audit
 from service.metadata.image import MetadataImage
 from service.metadata.record import MetadataRecord

@@ -23,11 +23,12 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import Clock
-from service.config.load import ServiceSettings
+from service.config.model import ServiceSettings
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.route import InputPartition, InputTopic
-from service.kafka.admin import SILENT, ClusterAdmin, finds_a_broker
+from service.kafka.admin import SILENT, finds_a_broker
 from service.kafka.clients import Clients
+from service.kafka.model import ClusterAdmin
 from service.kafka.topics import fallback
 from service.processor.fetcher import Fetcher, topic_partition_of
 from service.processor.restore import ChangelogReplay, Restorer

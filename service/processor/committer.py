@@ -12,8 +12,8 @@ from service.clock import Clock
 from service.config.model import ServiceSettings
 from service.dedup.batch import Batch
 from service.dedup.decider import decide
-from service.dedup.output import PoisonRecords
 from service.dedup.plan import Output, Plan
+from service.dedup.poison_records import PoisonRecords
 from service.kafka.errors import CROWDED, DOUBTED, NOT_A_MEMBER, REBALANCED
 from service.processor.assignment import Assignment
 from service.processor.dynamic_settings import ActiveSettings, offset_to_commit

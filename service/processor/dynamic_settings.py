@@ -17,9 +17,10 @@ from service.config.kafka_properties import compresses
 from service.config.load import Config
 from service.dedup.checks import DecisionContext
 from service.dedup.decider import apply_settings
-from service.dedup.output import OutputResolver, PoisonRecords
+from service.dedup.output import OutputResolver
 from service.dedup.partition import OwnedPartition, TakeoverFacts
 from service.dedup.plan import Output, Plan
+from service.dedup.poison_records import PoisonRecords
 from service.dedup.route import Find, finder
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import Clients

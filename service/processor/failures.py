@@ -7,8 +7,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.dedup.output import PoisonRecords, TargetMissingError
+from service.dedup.output import TargetMissingError
 from service.dedup.plan import Plan
+from service.dedup.poison_records import PoisonRecords
 from service.kafka.admin import SILENT
 from service.kafka.errors import (
     CROWDED,

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import Clock
 from service.dedup.partition import OwnedPartition
-from service.kafka.admin import ClusterAdmin
+from service.kafka.model import ClusterAdmin
 from state.model import PartitionId
 
 _EVERY_S: Final = 2.0

@@ -10,7 +10,8 @@ import structlog
 from confluent_kafka import KafkaException
 
 from service.clock import Clock
-from service.config.load import Config, ServiceSettings
+from service.config.load import Config
+from service.config.model import ServiceSettings
 from service.config.tasks import Hop
 from service.dedup.partition import OwnedPartition
 from service.dedup.route import (
@@ -23,7 +24,8 @@ from service.dedup.route import (
     written_topics,
 )
 from service.errors import ExitCode, ExitError
-from service.kafka.admin import SILENT, ClusterAdmin, TopicInfo, TopicSpec
+from service.kafka.admin import SILENT
+from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
     BY_ADDRESS,
     RECORD_BYTES_DEFAULT,

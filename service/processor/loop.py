@@ -14,9 +14,10 @@ from service.clock import Clock
 from service.config.addresses import home_of
 from service.config.load import Config
 from service.dedup.checks import DecisionContext
-from service.dedup.output import PoisonRecords, TargetMissingError
+from service.dedup.output import TargetMissingError
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
+from service.dedup.poison_records import PoisonRecords
 from service.dedup.record import name_of
 from service.kafka.clients import Clients
 from service.kafka.errors import ASTRAY, REBALANCED, without_frames

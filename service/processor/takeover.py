@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service.clock import Clock
-from service.config.load import ServiceSettings
+from service.config.model import ServiceSettings
 from service.dedup.partition import (
     LogRange,
     OwnedPartition,
@@ -23,8 +23,8 @@ from service.dedup.partition import (
 )
 from service.dedup.pending_groups import PendingGroups
 from service.errors import ConfigIssue, ExitCode, ExitError
-from service.kafka.admin import ClusterAdmin, TopicInfo
 from service.kafka.clients import Clients
+from service.kafka.model import ClusterAdmin, TopicInfo
 from service.kafka.topics import by_address_problems, changelog_problems
 from service.processor.fetcher import topic_partition_of
 from service.processor.restore import ChangelogReplay, Restorer

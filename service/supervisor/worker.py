@@ -19,9 +19,9 @@ from confluent_kafka import KafkaException
 from service.clock import Clock
 from service.config.load import Config
 from service.errors import ExitCode, ExitError
-from service.kafka.admin import ClusterAdmin
 from service.kafka.clients import Clients
 from service.kafka.errors import KafkaFailure, Recovery, fault_of, without_frames
+from service.kafka.model import ClusterAdmin
 from service.processor.committer import NotAppliedError
 from service.processor.handlers.dispatch import answer
 from service.processor.loop import Loop

@@ -1,18 +1,19 @@
-"""The fake's answers to `service.kafka.admin.ClusterAdmin`."""
+"""The fake's answers to `service.kafka.model.ClusterAdmin`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.kafka.admin import SILENT, TopicInfo, TopicSpec
+from service.kafka.admin import SILENT
+from service.kafka.model import TopicInfo, TopicSpec
 from state.model import PartitionId
 from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
 
 
 class FakeAdmin:
-    """A `service.kafka.admin.ClusterAdmin`; each call is a step at which a process may die."""
+    """A `service.kafka.model.ClusterAdmin`; each call is a step at which a process may die."""
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log

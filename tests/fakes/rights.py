@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaError
 
 from service.kafka.acls import Granted
-from service.kafka.admin import TopicSpec
+from service.kafka.model import TopicSpec
 from tests.fakes.log import FakeCluster
 
 LOOKING = {"DESCRIBE", "DESCRIBE_CONFIGS"}

@@ -32,6 +32,7 @@ from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.record import Record as Read
 from service.dedup.record import source_of
 from service.kafka import io
+from service.kafka.model import UNREADABLE
 from state.model import Claim
 from tests.fakes.partition import Record
 from tests.fuzz.records import NOT_TEXT, REPLIES, UNFORESEEN, number_of, told
@@ -57,7 +58,7 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def read_headers(messages: Sequence[Message]) -> list[Headers | None]:
         return [
-            io.UNREADABLE if any(name == NOT_TEXT for name, _ in headers or ()) else headers
+            UNREADABLE if any(name == NOT_TEXT for name, _ in headers or ()) else headers
             for headers in read(messages)
         ]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import re2
 
-from service.config.model import InvalidValueError, ServiceSettings, keys_of
+from service.config.keys import InvalidValueError, keys_of
+from service.config.model import ServiceSettings
 from tools.chart.__main__ import GENERATED
 from tools.chart.schema import SECTIONS, schema_of
 

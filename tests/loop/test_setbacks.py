@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, Message
 from service.dedup.output import TargetMissingError
 from service.dedup.plan import Output
 from service.errors import ExitCode
-from service.kafka.admin import TopicInfo
 from service.kafka.errors import fault_of
+from service.kafka.model import TopicInfo
 from service.processor.transaction import OutcomeUnknownError
 from state.model import Edit, PartitionId
 from state.segment import key

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter, Headers
 from service.config.addresses import AddressBook
-from service.config.load import RouteSettings
+from service.config.model import RouteSettings
 from service.config.tasks import Hop
 from service.dedup.batch import Batch, Slice, read
 from service.dedup.checks import DecisionContext
@@ -20,7 +20,7 @@ from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, Ta
 from service.dedup.plan import Output, Plan
 from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute, finder
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic
 from service.processor.transaction import apply
 from state.cache import Cache

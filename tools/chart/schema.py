@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from service.config.addresses import AddressSettings
+from service.config.keys import keys_of
 from service.config.model import (
     ApiSettings,
     LogSettings,
@@ -16,7 +17,6 @@ from service.config.model import (
     SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
-    keys_of,
 )
 from tools.chart.readme import CHART
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from service.config.addresses import AddressSettings
+from service.config.keys import keys_of, shown
 from service.config.model import (
     ApiSettings,
     BridgeSettings,
@@ -13,8 +14,6 @@ from service.config.model import (
     SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
-    keys_of,
-    shown,
 )
 from tools.chart.readme import replaced
 

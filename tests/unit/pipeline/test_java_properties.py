@@ -7,7 +7,7 @@ import pytest
 from pipeline.errors import USAGE, PipelineError
 from pipeline.java_properties import java_properties, servers_of
 from service.config.kafka_properties import KafkaSettings, Property, read_kafka
-from service.config.model import GivenValue
+from service.config.keys import GivenValue
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 LOGIN: dict[str, Property] = {

@@ -25,7 +25,7 @@ from service.dedup.plan import Plan
 from service.dedup.record import name_of, origin_header
 from service.dedup.route import finder
 from service.import_ids.source import IdLine
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics
 from service.processor.transaction import apply
 from state.cache import Cache

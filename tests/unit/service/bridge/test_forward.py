@@ -9,7 +9,7 @@ from ringfence.headers import Reason
 from service.bridge.consumer import SourcePartition
 from service.bridge.forward import ForwardContext, Shipment, forward
 from service.bridge.topics import TopicMapping
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 from state.model import PartitionId, Rejection
 
 SOURCE = PartitionId("orders", 5)

@@ -4,7 +4,7 @@ import pytest
 
 from ringfence.headers import Headers
 from service.bridge.forward import has_claim, stamped
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 
 PREFIX = b"cluster/orders/3/"
 

@@ -7,8 +7,8 @@ import confluent_kafka
 import pytest
 
 from service.config.kafka_properties import KNOWN, Property, read_kafka
+from service.config.keys import GivenValue
 from service.config.load import Config, load_lenient
-from service.config.model import GivenValue
 from service.errors import ConfigIssue
 
 

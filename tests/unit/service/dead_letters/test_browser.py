@@ -18,7 +18,7 @@ from service.dedup.dead_letter import (
     DeadLetterView,
     InputRecord,
 )
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 from service.kafka.topics import fallback
 from service.queries.errors import Busy, NotPossible, Unavailable
 from service.schemas.errors import RegistryUnavailableError

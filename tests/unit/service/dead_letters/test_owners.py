@@ -6,12 +6,12 @@ import pytest
 from confluent_kafka import murmur2
 
 from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.config.model import SchemaRegistrySettings
+from service.config.load import ApiSettings, Config, KafkaSettings
+from service.config.model import RouteSettings, SchemaRegistrySettings, ServiceSettings
 from service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
 from service.dead_letters.redrive_coordinator import first_deciding
 from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.schemas.documents import connect, use
 from service.schemas.errors import RegistryUnavailableError
 from tests.fakes.schema_registry import FakeRegistry, payload

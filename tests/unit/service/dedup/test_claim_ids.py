@@ -8,7 +8,7 @@ import pytest
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
 from service.config.load import load
 from service.dedup.claim import identifier_of
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 from tests.support.deciding import record
 from tests.support.helpers import rows, some
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
-from service.config.load import RouteSettings
+from service.config.model import RouteSettings
 from service.dedup.batch import Batch, Slice, read
 from service.dedup.dead_letter import RedrivenRecord
 from service.dedup.decider import apply_settings, decide, give_up, import_ids, redrive
@@ -17,7 +17,7 @@ from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BY_KEY, NO_TIME_MS, Output, Plan
 from service.dedup.record import KnownId, RejectedError
 from service.dedup.route import InputPartition, InputRoute
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 from state import segment as run
 from state.model import Edit, PartitionId
 from tests.support.deciding import (

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ringfence.headers import Reason
-from service.dedup.output import PoisonRecords
 from service.dedup.plan import Plan
+from service.dedup.poison_records import PoisonRecords
 from service.kafka.errors import KafkaFailure, Recovery
 from state.model import PartitionId
 from tests.support.deciding import SOURCE, World

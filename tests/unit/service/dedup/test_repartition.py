@@ -4,12 +4,12 @@ import pytest
 from confluent_kafka import murmur2
 
 from ringfence.headers import ORIGIN, Reason
-from service.config.load import RouteSettings
+from service.config.model import RouteSettings
 from service.dedup.batch import Batch, Slice, read
 from service.dedup.decider import decide
 from service.dedup.plan import Plan
 from service.dedup.record import RejectedError
-from service.kafka.io import UNREADABLE
+from service.kafka.model import UNREADABLE
 from tests.support.deciding import (
     FALLBACK,
     NOW_MS,

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.config.load import RouteSettings
+from service.config.model import RouteSettings
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.import_ids import uploader as sending
@@ -19,7 +19,7 @@ from service.import_ids.reader import OffsetRange, TopicReader
 from service.import_ids.run import before_the_group, check_topics, route_of
 from service.import_ids.source import IdLine
 from service.import_ids.uploader import Uploader
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from service.config.tasks import Hop
 from service.dedup.partition import PartitionPhase
 from service.errors import ExitCode, ExitError
-from service.kafka.admin import TopicInfo
+from service.kafka.model import TopicInfo
 from service.processor.assignment import Assignment
 from service.processor.input_topics import InputTopics
 from state.cache import Cache
