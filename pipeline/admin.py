@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # it ships none
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ships none
 from pyspark.sql import SparkSession
 
-from pipeline.errors import request_failed
+from pipeline.errors import USAGE, PipelineError, request_failed
 
 T = TypeVar("T")
 
@@ -38,6 +39,13 @@ class KafkaAdmin:
     def __init__(self, spark: SparkSession, servers: str, properties: Mapping[str, str]) -> None:
         # PySpark has no public access to the Kafka clients on its class path.
         self._jvm = cast("Any", spark._jvm)  # noqa: SLF001
+        if isinstance(self._kafka.clients.admin.Admin, JavaPackage):
+            raise PipelineError(
+                "the session has no Kafka client (org.apache.kafka.clients): give spark-submit "
+                "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0; the connector of "
+                "Databricks has its client under another name",
+                exit_code=USAGE,
+            )
         self._servers = servers
         properties = {**properties, "bootstrap.servers": servers}
         settings = self._jvm.java.util.Properties()

@@ -207,7 +207,7 @@ def compact(
 @app.command("jars")
 def show_jars(jars: Jars = None) -> None:
     """Print the paths of the jars, comma-separated, for spark-submit --jars."""
-    with spark_command():
+    with spark_command(uses_spark=False):
         typer.echo(",".join(map(str, connector_jars(jars))))
 
 

@@ -56,6 +56,9 @@ def duration_s(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a duration such as 10s, 5m, 6h or 2d")
     return int(number) * _SECONDS[unit]
 
+_SPARK: Final = "4.0."
+"""What versions of Spark begin with that have what the jobs, the connector and Delta use."""
+
 
 class TerminalOutput(Console):
     """A console that escapes control characters, since names may come from any publisher."""
@@ -66,10 +69,15 @@ class TerminalOutput(Console):
 
 
 @contextmanager
-def spark_command() -> Iterator[None]:
-    """Run a command: SIGTERM ends it like Ctrl-C; errors become a sentence and an exit code."""
+def spark_command(*, uses_spark: bool = True) -> Iterator[None]:
+    """Run a command: SIGTERM ends it like Ctrl-C; errors become a sentence and an exit code.
+
+    One that uses Spark is refused if another version is installed.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if uses_spark:
+            _check_spark()
         yield
     except ModuleNotFoundError as error:
         _end(f"{error.name} is not installed: pip install -r requirements/spark.txt", USAGE)
@@ -77,6 +85,17 @@ def spark_command() -> Iterator[None]:
         _end(str(error), error.exit_code)
     except ExitError as error:
         _end(error.sentence, error.exit_code)
+
+
+def _check_spark() -> None:
+    import pyspark  # noqa: PLC0415 - --help works without Spark
+
+    if not pyspark.__version__.startswith(_SPARK):
+        raise PipelineError(
+            f"pyspark {pyspark.__version__} is installed here, and the jobs run on Spark 4.0: use "
+            'a cluster of that version, or pip install "pyspark>=4.0,<4.1"',
+            exit_code=USAGE,
+        )
 
 
 def properties_of(file: Path | None) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from pipeline.errors import USAGE, PipelineError
 from pipeline.jars import connector_jars
@@ -60,8 +61,15 @@ def is_submitted(environ: Mapping[str, str]) -> bool:
 def open_session(options: SessionOptions = SessionOptions()) -> SparkSession:  # noqa: B008 - a value
     """Open a session, or take that of `spark-submit`; the caller stops it.
 
-    Raises PipelineError for options that cannot be used, and for missing jars.
+    Raises PipelineError for options that cannot be used, for missing jars, and where Python has no
+    JVM of Spark.
     """
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        raise PipelineError(
+            "this is Spark Connect, and the jobs need the JVM of Spark's driver: use spark-submit, "
+            "or unset SPARK_REMOTE",
+            exit_code=USAGE,
+        )
     # Python workers use this environment unless the user names another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_submitted(os.environ):

@@ -108,7 +108,7 @@ def report(
     html: Annotated[Path, typer.Option("--html", dir_okay=False, help="File for the report.")],
 ) -> None:
     """Write the HTML report from saved JSON findings."""
-    with spark_command():
+    with spark_command(uses_spark=False):
         _write(from_json(findings.read_text("utf-8")), html)
 
 

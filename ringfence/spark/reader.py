@@ -8,7 +8,8 @@ record stops a stream: a value that does not parse as its type is null. Reading 
 topic no longer has is an error. Offsets on these topics have gaps, from transaction markers and
 aborted records: count rows, not offsets.
 
-The session needs Spark's Kafka connector, `org.apache.spark:spark-sql-kafka-0-10_2.13`.
+The session needs Spark 4.0 or newer and its Kafka connector,
+`org.apache.spark:spark-sql-kafka-0-10_2.13`. Executors need nothing of this package.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,9 @@ _DEFAULTS: Final = {
     "failOnDataLoss": "true",
     "groupIdPrefix": "ringfence-spark",
 }
+_SPARK_MIN: Final = 4
+"""Major version of Spark; earlier ones lack functions that the columns use."""
+
 _BRIEF: Final = {
     "kafka.default.api.timeout.ms": "10000",
     "kafka.request.timeout.ms": "10000",
@@ -54,7 +58,8 @@ def read_output(
     `maxOffsetsPerTrigger`, …). Without options, the topics are read from the beginning.
 
     Raises ValueError without topics, for a regular expression beside other topics, and for a
-    property or option that would change the isolation level or leave out headers.
+    property or option that would change the isolation level or leave out headers; RuntimeError on a
+    Spark before 4.0.
     """
     return messages(read_topics(spark, bootstrap_servers, topics, stream, properties, options))
 
@@ -90,6 +95,8 @@ def read_topics(
 
     A stream is patient unless `patient` says otherwise.
     """
+    if int(spark.version.partition(".")[0]) < _SPARK_MIN:
+        raise RuntimeError(f"this session is of Spark {spark.version}: use one of 4.0 or newer")
     name, value = topics_option([topics] if isinstance(topics, str) else topics)
     waits = stream if patient is None else patient
     given = kafka_options(bootstrap_servers, properties or {}, options or {}, patient=waits)

@@ -6,12 +6,21 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyspark
 import pytest
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # it ships none
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
-from pipeline.errors import PipelineError
+from pipeline.admin import KafkaAdmin
+from pipeline.command import app
+from pipeline.errors import USAGE, PipelineError
 from pipeline.jars import CHECKOUT_JARS, connector_jars
-from pipeline.session import SessionOptions, local_settings, submitted_settings
+from pipeline.session import SessionOptions, local_settings, open_session, submitted_settings
+from ringfence.spark import read_output
 
 pytestmark = pytest.mark.spark
 
@@ -121,3 +130,36 @@ def test_master_and_settings_of_the_command_override_those_of_our_own_session() 
 def test_a_setting_has_the_name_of_a_setting_of_spark_and_a_value(pair: str) -> None:
     with pytest.raises(PipelineError, match=r"write it as spark\.name=value"):
         local_settings(SessionOptions(conf=(pair,)))
+
+
+@pytest.mark.parametrize("version", ["3.5.7", "4.1.0", "40.0.0"])
+def test_another_version_of_spark_is_refused_at_the_start(
+    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    words = ["tables", "--bootstrap-servers", "h:1", "--outputs", "o", "--target", str(tmp_path)]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == USAGE
+    assert f"pyspark {version} is installed here, and the jobs run on Spark 4.0" in ran.stderr
+
+
+def test_the_reader_refuses_a_session_of_an_earlier_spark() -> None:
+    session = cast("SparkSession", SimpleNamespace(version="3.5.7"))
+    with pytest.raises(RuntimeError, match=r"of Spark 3\.5\.7: use one of 4.0 or newer"):
+        read_output(session, "h:1", "o")
+
+
+def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    with pytest.raises(PipelineError, match="this is Spark Connect") as told:
+        open_session()
+    assert told.value.exit_code == USAGE
+
+
+def test_a_session_without_the_connector_is_told_what_it_lacks() -> None:
+    found: Any = JavaPackage("org.apache.kafka.clients.admin.Admin", None)
+    for name in reversed(("_jvm", "org", "apache", "kafka", "clients", "admin", "Admin")):
+        found = SimpleNamespace(**{name: found})
+    with pytest.raises(PipelineError, match="the session has no Kafka client") as told:
+        KafkaAdmin(found, "h:1", {})
+    assert told.value.exit_code == USAGE
