@@ -3,9 +3,13 @@
 Spark on Kubernetes starts an image as `driver`, with the arguments of `spark-submit`, or as
 `executor`, with its settings in environment variables. Any other arguments are those of `ringfence
 pipeline`. The started program replaces this process, so that it receives the signals.
+
+Hadoop's clients need a name for the user that they run as. OpenShift adds one for the user id that
+it chooses; where nobody does, the sentence of this program says more than Java's trace.
 """
 
 import os
+import pwd
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -43,6 +47,18 @@ def start_of(arguments: Sequence[str], environ: Mapping[str, str]) -> ContainerC
             return _in_a_pod(_executor(environ), environ)
         case _:
             return ContainerCommand(["ringfence", "pipeline", *arguments], environ)
+
+
+def user_fault(uid: int) -> str | None:
+    """Return why Spark cannot run as this user, or None."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return (
+            f"user id {uid} has no name in /etc/passwd, and Hadoop's clients need one: run the "
+            "container as 10001, or with a runtime that adds the name, as OpenShift does"
+        )
+    return None
 
 
 def _in_a_pod(command: list[str], environ: Mapping[str, str]) -> ContainerCommand:
@@ -93,6 +109,8 @@ def _jars(environ: Mapping[str, str]) -> str:
 
 
 if __name__ == "__main__":
+    if fault := user_fault(os.getuid()):
+        sys.exit(f"ringfence pipeline: {fault}")
     start = start_of(sys.argv[1:], os.environ)
     if start.folder is not None:
         os.chdir(start.folder)

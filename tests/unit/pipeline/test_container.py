@@ -1,8 +1,9 @@
 """The Spark image starts what Spark asks it for, and otherwise a command of Ringfence."""
 
+import os
 from tempfile import gettempdir
 
-from pipeline.container import start_of
+from pipeline.container import start_of, user_fault
 
 IMAGE = {
     "JAVA_HOME": "/opt/java",
@@ -68,3 +69,8 @@ def test_pods_have_the_jars_a_name_of_their_own_and_a_folder_that_no_other_share
         assert start.environ["SPARK_DIST_CLASSPATH"] == "/opt/spark-jars/*"
         assert "SPARK_LOCAL_HOSTNAME" not in start.environ
         assert start.folder == gettempdir()
+
+
+def test_a_user_without_a_name_is_told_so() -> None:
+    assert user_fault(os.getuid()) is None
+    assert "user id 1999999999 has no name" in str(user_fault(1_999_999_999))
