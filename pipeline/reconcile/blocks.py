@@ -18,9 +18,11 @@ def kept(frame: DataFrame) -> DataFrame:
     """Return the frame, computed once and kept, on disk if memory is short.
 
     Unlike a cached frame it drops its query plan. Nested plans grow so large that Spark spends more
-    time on serialising them than on the records.
+    time on serialising them than on the records. With `spark.checkpoint.dir` it outlives the
+    executors that computed it; without, a lost executor ends the job.
     """
-    return frame.localCheckpoint()
+    has_folder = frame.sparkSession.sparkContext.getCheckpointDir() is not None
+    return frame.checkpoint() if has_folder else frame.localCheckpoint()
 
 
 def with_running_counts(

@@ -83,6 +83,9 @@ def run_reconcile(
     except (Py4JJavaError, PySparkException) as error:
         raise reading_failed(cluster.servers, str(error)) or error from error
     finally:
+        folder = spark.sparkContext.getCheckpointDir()
+        if folder is not None:  # Spark's own one within `spark.checkpoint.dir`
+            StorageFolder.of(spark, folder).delete()
         spark.stop()
 
 
