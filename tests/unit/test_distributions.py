@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 from packaging.metadata import Metadata
+from packaging.requirements import Requirement
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENT: Final = ROOT / "ringfence"
@@ -68,6 +69,20 @@ def test_both_have_one_version_and_the_server_needs_that_of_the_client() -> None
     )
     assert client["version"] == server["version"]
     assert f"ringfence=={client['version']}" in server["dependencies"]
+
+
+def test_the_extras_for_spark_ask_for_the_version_that_the_jobs_run_on(
+    wheels: dict[str, Path],
+) -> None:
+    for wheel in wheels.values():
+        needs = map(Requirement, metadata(wheel).get_all("Requires-Dist", []))
+        spark = {each.name: each.specifier for each in needs if "spark" in str(each.marker)}
+        assert spark["pyspark"].contains("4.0.5")
+        assert not any(map(spark["pyspark"].contains, ("3.5.7", "4.1.0")))
+    lines = (ROOT / "requirements" / "spark.in").read_text("utf-8").splitlines()
+    workers = {Requirement(line).name for line in lines if not line.startswith("#")}
+    of_server = map(Requirement, metadata(wheels["ringfence-server"]).get_all("Requires-Dist", []))
+    assert {each.name for each in of_server if "spark" in str(each.marker)} == workers
 
 
 def test_the_client_needs_no_part_of_the_server(wheels: dict[str, Path], tmp_path: Path) -> None:
