@@ -37,7 +37,7 @@ PAGES: Final = sorted(
 )
 OTHERS: Final = {
     *("docker", "kubectl", "helm", "kind", "pip", "kafka-transactions.sh", "copy", "echo"),
-    *("git", "gpg", "cosign", "skopeo", "sha256sum"),
+    *("cp", "git", "gpg", "cosign", "skopeo", "sha256sum"),
 }
 """Programs that are not ours; the chart's own tests render what `helm` is given."""
 SUBMITTED: Final = re.compile(r"^spark-submit .*pipeline/__main__\.py ", re.MULTILINE)
