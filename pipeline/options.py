@@ -56,6 +56,7 @@ def duration_s(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a duration such as 10s, 5m, 6h or 2d")
     return int(number) * _SECONDS[unit]
 
+
 _SPARK: Final = "4.0."
 """What versions of Spark begin with that have what the jobs, the connector and Delta use."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it ships none
+import pyarrow as pa
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
