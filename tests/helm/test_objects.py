@@ -150,9 +150,11 @@ def test_everything_that_selects_pods_selects_those_of_the_release(
         each["labelSelector"]["matchLabels"]
         for each in pod_spec(objects).get("topologySpreadConstraints", [])
     ]
-    for kind in ("PodDisruptionBudget", "PodMonitor"):
-        found = named(objects, kind).values()
-        selecting += [one["spec"]["selector"]["matchLabels"] for one in found]
+    monitors = [
+        one for name, one in named(objects, "PodMonitor").items() if not name.endswith("-spark")
+    ]
+    for one in (*monitors, *named(objects, "PodDisruptionBudget").values()):
+        selecting.append(one["spec"]["selector"]["matchLabels"])
     policies = [one["spec"] for one in named(objects, "NetworkPolicy").values()]
     selecting += [policy["podSelector"]["matchLabels"] for policy in policies]
     assert [each for each in selecting if each.items() != own.items()] == []
@@ -160,7 +162,7 @@ def test_everything_that_selects_pods_selects_those_of_the_release(
     test = only(objects, "Pod")["metadata"]["labels"]
     assert not own.items() <= test.items(), "nobody takes the pod of helm test for an instance"
     ports = {port["name"] for port in container(objects)["ports"]}
-    for monitor in named(objects, "PodMonitor").values():
+    for monitor in monitors:
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert (endpoint["port"] in ports, endpoint["path"]) == (True, "/metrics")
     for monitor in named(objects, "ServiceMonitor").values():

@@ -56,6 +56,40 @@ def test_a_job_starts_a_command_that_there_is(helm: Helm, value_set: Path) -> No
     assert all("4.0.0" in name for name in checksums() if name.startswith("spark-"))
 
 
+def test_what_an_administrator_sets_is_in_every_job(helm: Helm) -> None:
+    for spec in jobs(helm, EVERYTHING):
+        assert spec["sparkConf"] == {"spark.sql.shuffle.partitions": "8"}
+        assert spec["hadoopConf"] == {"fs.s3a.endpoint": "https://s3.example.com"}
+        assert spec["dynamicAllocation"]["maxExecutors"] == 4
+        for pod in (spec["driver"], spec["executor"]):
+            assert pod["nodeSelector"] == {"pool": "batch"}
+            assert [each["key"] for each in pod["tolerations"]] == ["batch"]
+            assert "podAntiAffinity" in pod["affinity"]
+    for spec in jobs(helm, WITHOUT):
+        assert not {"sparkConf", "hadoopConf", "dynamicAllocation"} & spec.keys()
+        assert not {"nodeSelector", "tolerations", "affinity"} & spec["executor"].keys()
+
+
+def test_the_metrics_of_drivers_are_scraped_and_those_of_no_other_pod(helm: Helm) -> None:
+    objects = installed(helm, EVERYTHING).objects
+    (monitor,) = [
+        each["spec"]
+        for each in objects
+        if each["kind"] == "PodMonitor" and each["metadata"]["name"].endswith("-spark")
+    ]
+    selector = monitor["selector"]["matchLabels"].items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    for spec in jobs(helm, EVERYTHING):
+        assert selector <= spec["driver"]["labels"].items()
+        (port,) = spec["driver"]["ports"]
+        assert port["name"] == endpoint["port"]
+        assert f"--metrics-port={port['containerPort']}" in spec["arguments"]
+        assert "--metrics-host=0.0.0.0" in spec["arguments"]
+    (service,) = [each["spec"] for each in objects if each["kind"] == "StatefulSet"]
+    assert not selector <= service["template"]["metadata"]["labels"].items()
+    assert not any("--metrics-port" in str(spec["arguments"]) for spec in jobs(helm, WITHOUT))
+
+
 def test_two_jobs_write_to_targets_of_their_own_in_one_claim(helm: Helm) -> None:
     found = jobs(helm, EVERYTHING)
     targets = [one for spec in found for one in spec["arguments"] if one.startswith("--target")]

@@ -3,6 +3,7 @@
 import json
 import pickle
 import subprocess
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +13,14 @@ import pytest
 from confluent_kafka import murmur2
 from pyspark import cloudpickle
 
+from pipeline.backfill.columns import PLACE_INDEX, slots_of
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.processor import BackfillProcessor
+from pipeline.backfill.slots import SLOT
 from ringfence.headers import DUPLICATE_ID
 from service.config.model import RouteSettings
 from service.kafka.murmur2 import murmur2 as without_client
+from state.model import PartitionId
 from tests.spark.cluster import bare_python
 
 pytestmark = pytest.mark.spark
@@ -33,29 +37,27 @@ class Handle(dict):
 
 processor, frames = pickle.load(sys.stdin.buffer)
 processor.init(Handle())
-found = [row for frame in frames for each in processor.handleInputRows((0,), iter([frame]), None)
-    for row in each[["offset", "address", "verdict", "original"]].itertuples(index=False)]
+found = [row for frame in frames
+    for each in processor.handleInputRows((frame["slot"][0],), iter([frame]), None)
+    for named in [each[["offset", "address", "verdict", "original"]].astype(object)]
+    for row in named.where(named.notna(), None).itertuples(index=False)]
 import ringfence.spark
 print(json.dumps([sorted(map(list, found)), processor._inputs.number("orders", frames, ())]))
 """
 
 
-def frame(first: int, ids: list[bytes | None]) -> pd.DataFrame:
+def frame(slot: int, first: int, ids: list[bytes | None]) -> pd.DataFrame:
     """Records of one partition, of which one without an id has its headers."""
     count = len(ids)
+    headers = json.dumps({"headers": [{"key": DUPLICATE_ID, "value": b64encode(b"3").decode()}]})
     columns: dict[str, list[Any]] = {
-        "topic": ["orders"] * count,
-        "partition": [0] * count,
+        SLOT: [slot] * count,
+        PLACE_INDEX: [slot] * count,
         "offset": list(range(first, first + count)),
         "timestamp_ms": [1_000] * count,
         "now_ms": [2_000] * count,
         "id": list(ids),
-        "named": [None] * count,
-        "key": [None] * count,
-        "value": [None] * count,
-        "headers": [None if each else [{"key": DUPLICATE_ID, "value": b"3"}] for each in ids],
-        "decider_topic": ["orders"] * count,
-        "decider_partition": [0] * count,
+        "rest": [None if each else headers for each in ids],
     }
     return pd.DataFrame(columns)
 
@@ -72,7 +74,9 @@ def test_a_processor_decides_where_nothing_but_the_needs_of_spark_is_installed(
         cache_memory_bytes=1 << 20,
         topics=("orders",),
     )
-    frames = [frame(0, [b"%d" % number for number in range(40)]), frame(40, [b"7", None, b"new"])]
+    slot = slots_of(inputs).index_of(PartitionId("orders", 0))
+    first = frame(slot, 0, [b"%d" % number for number in range(40)])
+    frames = [first, frame(slot, 40, [b"7", None, b"new"])]
     dumps: Callable[[object], bytes] = cloudpickle.dumps
     ran = subprocess.run(
         [bare_python(tmp_path), "-I", "-c", PROGRAM, Path(__file__).parents[2]],

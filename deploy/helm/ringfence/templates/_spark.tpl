@@ -32,6 +32,22 @@ spec:
     {{- range concat .own .arguments }}
     - {{ . | quote }}
     {{- end }}
+    {{- with $spark.metricsPort }}
+    - "--metrics-port={{ . }}"
+    - --metrics-host=0.0.0.0
+    {{- end }}
+  {{- with $spark.sparkConf }}
+  sparkConf:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $spark.hadoopConf }}
+  hadoopConf:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $spark.dynamicAllocation }}
+  dynamicAllocation:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   restartPolicy:
     {{- toYaml .restart | nindent 4 }}
     onFailureRetryInterval: 30
@@ -53,6 +69,13 @@ spec:
   driver:
     cores: {{ .driver.cores }}
     memory: {{ .driver.memory | quote }}
+    {{- include "ringfence.sparkPlacement" $spark | nindent 4 }}
+    {{- with $spark.metricsPort }}
+    labels:
+      {{- include "ringfence.sparkSelector" $chart | nindent 6 }}
+    ports:
+      - {name: metrics, containerPort: {{ . }}, protocol: TCP}
+    {{- end }}
     serviceAccount: {{ $spark.serviceAccount | quote }}
     podSecurityContext:
       {{- include "ringfence.podSecurity" $chart | nindent 6 }}
@@ -77,6 +100,7 @@ spec:
     instances: {{ .executors.instances }}
     cores: {{ .executors.cores }}
     memory: {{ .executors.memory | quote }}
+    {{- include "ringfence.sparkPlacement" $spark | nindent 4 }}
     {{- with .overhead }}
     memoryOverhead: {{ . | quote }}
     {{- end }}
@@ -94,4 +118,26 @@ spec:
       {{- toYaml . | nindent 6 }}
       {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* Where the pods of the jobs may run. */}}
+{{- define "ringfence.sparkPlacement" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of the drivers, which are none of the service's pods. */}}
+{{- define "ringfence.sparkSelector" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: spark-driver
 {{- end -}}
