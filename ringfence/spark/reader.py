@@ -95,12 +95,12 @@ def read_topics(
 
     A stream is patient unless `patient` says otherwise.
     """
-    if int(spark.version.partition(".")[0]) < _SPARK_MIN:
-        raise RuntimeError(f"this session is of Spark {spark.version}: use one of 4.0 or newer")
     name, value = topics_option([topics] if isinstance(topics, str) else topics)
     waits = stream if patient is None else patient
     given = kafka_options(bootstrap_servers, properties or {}, options or {}, patient=waits)
     settings = {**given, name: value}
+    if int(spark.version.partition(".")[0]) < _SPARK_MIN:
+        raise RuntimeError(f"this session is of Spark {spark.version}: use one of 4.0 or newer")
     reader = (spark.readStream if stream else spark.read).format("kafka")
     return reader.options(**settings).load()
 
