@@ -30,8 +30,8 @@ from bench.results import FOLDER, Spread, versions
 from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.run import STREAM_SETTINGS, BackfillTarget, judged
-from pipeline.backfill.seed import remembered
+from pipeline.backfill.run import STREAM_SETTINGS, judged
+from pipeline.backfill.seed import streamed_pages
 from pipeline.session import open_session
 from pipeline.source import read_topics
 from pipeline.storage import StorageFolder
@@ -226,8 +226,8 @@ def _figures(
     if name == "backfill":
         verdicts = spark.read.format("delta").load(str(out / "verdicts"))
         kept = verdicts.where("verdict = 'accepted'").count()
-        target = BackfillTarget(StorageFolder.of(spark, out))
-        assert remembered(spark, target).count() > 0  # the state whose size is measured exists
+        pages = streamed_pages(spark, StorageFolder.of(spark, out / "checkpoint"))
+        assert pages.count() > 0  # the state whose size is measured exists
     return RunFigures(
         records=sum(each.numInputRows for each in batches),
         whole_s=whole_s,

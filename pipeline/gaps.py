@@ -8,9 +8,11 @@ has grown before the table continued keeps its row, with the new end.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 from pyspark.sql.types import (
     IntegerType,
     LongType,
@@ -23,7 +25,7 @@ from pyspark.sql.types import (
 from pipeline.admin import KafkaPartition, OffsetSpan
 from pipeline.errors import CONTRADICTION, PipelineError
 from pipeline.storage import StorageFolder
-from pipeline.table_format import quoted
+from pipeline.table_format import format_of, quoted
 
 GAPS: Final = StructType(
     [
@@ -72,6 +74,16 @@ def gaps_of(
         for each, span in sorted(there.items())
         if read.get(each, 0) < span.begin
     ]
+
+
+def gap_ends(spark: SparkSession, target: str | Path, table: str) -> Mapping[KafkaPartition, int]:
+    """Return the first offset behind the last gap of each partition that a table has gaps in."""
+    folder = StorageFolder.of(spark, target) / "gaps"
+    if format_of(folder) is None:
+        return {}
+    of_table = spark.read.format("delta").load(str(folder)).where(sf.col("table") == table)
+    ends = of_table.groupBy("topic", "partition").agg(sf.max("to_offset").alias("end"))
+    return {KafkaPartition(row["topic"], row["partition"]): row["end"] for row in ends.collect()}
 
 
 def record_gaps(spark: SparkSession, folder: StorageFolder, gaps: Sequence[OffsetGap]) -> None:

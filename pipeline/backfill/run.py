@@ -33,6 +33,9 @@ from ringfence.spark.columns import RECORD
 from service.config.load import Config, RouteSettings
 from service.config.model import EXPRESSION_MARKER
 
+_FORMAT: Final = 2
+"""Of the state; a target of an earlier one had other slots, and is refused."""
+
 TableFormat = Literal["delta", "parquet"]
 Form = Literal["stream", "batch"]
 """How a backfill runs: in steps, with its state in a checkpoint, or in one job."""
@@ -111,7 +114,7 @@ class BackfillTarget(NamedTuple):
         it was deleted.
         """
         settings = {
-            "format": 1,
+            "format": _FORMAT,
             "form": form,
             "table_format": format_,
             "source": dict(source),

@@ -210,9 +210,14 @@ def remembered(spark: SparkSession, target: BackfillTarget) -> DataFrame:
                 exit_code=CONTRADICTION,
             )
         return spark.read.schema(STATE_PAGES).parquet(str(target.state)).orderBy(SLOT, "page")
+    return streamed_pages(spark, target.checkpoint)
+
+
+def streamed_pages(spark: SparkSession, checkpoint: StorageFolder) -> DataFrame:
+    """Return the pages in the state of a stream, as `remembered` does."""
     state = (
         spark.read.format("statestore")
-        .option("path", str(target.checkpoint))
+        .option("path", str(checkpoint))
         .option("stateVarName", STATE)
         .load()
     )

@@ -17,6 +17,7 @@ from pyspark.sql import functions as sf
 from pipeline.admin import KafkaAdmin, KafkaPartition, OffsetSpan
 from pipeline.config import overlaid, read_config, set_over_rest
 from pipeline.errors import CONTRADICTION, PipelineError, reading_failed
+from pipeline.gaps import gap_ends
 from pipeline.java_properties import java_properties, servers_of
 from pipeline.reconcile.analyze import AnalyzeOptions, ComparedRecords, Evidence, judge
 from pipeline.reconcile.blocks import kept
@@ -185,12 +186,15 @@ def _written(
 ) -> tuple[DataFrame, Spans]:
     """Return the records of these spans, and the spans, which begin earlier with a table.
 
-    A table has every record of a partition from its first to its last; later ones are read from the
-    topic. Where the topic has lost records in between, the table of that partition is left out.
+    A table has every record of a partition from its first, or its last gap, to its last; later ones
+    are read from the topic. Where the topic has lost records in between, the table of that
+    partition is left out.
     """
     wanted = {each: since.wanted(each) if since else 0 for each in spans}
     if tables is None:
         return _read(spark, cluster, _from(spans, wanted)), spans
+    whole_from = gap_ends(spark, tables, name)
+    wanted = {each: max(begin, whole_from.get(each, 0)) for each, begin in wanted.items()}
     fields = [field.name for field in RECORD.fields]
     # Delta skips the files of earlier offsets.
     is_needed = sf.col("offset") >= min(wanted.values(), default=0)
@@ -199,8 +203,9 @@ def _written(
         sf.min("offset").alias("first"), sf.max("offset").alias("last")
     )
     stored = {
-        KafkaPartition(row["topic"], row["partition"]): OffsetSpan(row["first"], row["last"] + 1)
+        each: OffsetSpan(max(row["first"], whole_from.get(each, 0)), row["last"] + 1)
         for row in ends.collect()
+        for each in [KafkaPartition(row["topic"], row["partition"])]
     }
     used = {
         partition: OffsetSpan(stored[partition].begin, min(stored[partition].end, span.end))

@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 from typer.testing import Result
 
 from pipeline.errors import CONTRADICTION, PipelineError
+from pipeline.gaps import OffsetGap, record_gaps
 from pipeline.reconcile.results import from_json
-from pipeline.reconcile.run import ClusterTopics, reconcile
+from pipeline.reconcile.run import ClusterTopics, LakeTables, reconcile
+from pipeline.storage import StorageFolder
 from pipeline.tables import TableLayout, TableSource, update_tables
 from service.config.load import load
 from tests.broker.carried_world import world_of
@@ -143,6 +145,15 @@ def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_a_fault
     without = command("reconcile", "--config", str(config), "--tables", str(tmp_path / "no"))
     assert without.exit_code == CONTRADICTION
     assert "has no table" in without.stderr
+    # What the table lacks too is a gap, as what retention has deleted is without a table.
+    spark.sql(f"DELETE FROM delta.`{tables}/messages` WHERE `partition` = 1 AND offset < 70")
+    gap = OffsetGap("messages", ledger.output, 1, 0, 70)
+    record_gaps(spark, StorageFolder.of(spark, tables / "gaps"), [gap])
+    admin.delete_records([TopicPartition(ledger.output, 1, 70)])
+    lake = LakeTables(str(tables))
+    cluster = ClusterTopics(broker.bootstrap_servers, {})
+    again = reconcile(spark, load(config, {}), cluster, lake=lake)
+    assert named(again)["no-fate"] <= expected["no-fate"]
 
 
 def test_a_group_that_has_committed_nothing_and_inputs_that_are_gone_prove_nothing(

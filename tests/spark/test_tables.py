@@ -23,9 +23,10 @@ from pyspark.sql import functions as sf
 from rich.console import Console
 from typer.testing import Result
 
+from pipeline.admin import KafkaPartition
 from pipeline.checkpoint import TableCheckpoint
 from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
-from pipeline.gaps import OffsetGap
+from pipeline.gaps import OffsetGap, gap_ends
 from pipeline.progress import MetricsAddress, observed
 from pipeline.storage import StorageFolder
 from pipeline.table_format import Format
@@ -337,6 +338,8 @@ def test_a_table_continues_behind_deleted_records_on_demand_and_lists_each_gap_o
     assert noticed == gaps
     table = spark.read.format("delta").load(str(tmp_path / "gaps"))
     assert [row[:5] for row in table.collect()] == [gaps[1]]
+    assert gap_ends(spark, tmp_path, "messages") == {KafkaPartition(topic, 0): 17}
+    assert gap_ends(spark, tmp_path, "dead_letters") == {}
     assert not table.where("noticed_at IS NULL").count()
     send(1)
     assert rows(RunOptions()) == 20 + 3 + 10 + 2
