@@ -146,7 +146,7 @@ def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_a_fault
     assert without.exit_code == CONTRADICTION
     assert "has no table" in without.stderr
     # What the table lacks too is a gap, as what retention has deleted is without a table.
-    spark.sql(f"DELETE FROM delta.`{tables}/messages` WHERE `partition` = 1 AND offset < 70")
+    spark.sql(f"DELETE FROM delta.`{tables}/messages` WHERE `partition` = 1 AND offset < 70")  # noqa: S608 - our folder
     gap = OffsetGap("messages", ledger.output, 1, 0, 70)
     record_gaps(spark, StorageFolder.of(spark, tables / "gaps"), [gap])
     admin.delete_records([TopicPartition(ledger.output, 1, 70)])
