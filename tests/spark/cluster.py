@@ -66,7 +66,7 @@ class Executor(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a checkpoint tells of a query's last batch."""
+    """The last batch of a query, by its checkpoint."""
 
     number: int
     """Of the batch that was planned last; -1 if none was."""
@@ -260,7 +260,7 @@ def serve(spark: SparkSession, lines: Iterable[str]) -> None:
         told: dict[str, Any]
         try:
             told = {"answer": JOBS[job](spark, **given)}
-        except Exception as error:  # noqa: BLE001 - the test tells it
+        except Exception as error:  # noqa: BLE001 - the test shows it
             told = {"error": repr(error)}
         draft = Path(f"{file}.new")
         draft.write_text(json.dumps(told))

@@ -1,4 +1,4 @@
-"""The notebook of the documentation runs from its first cell to its last, and tells the truth."""
+"""The notebook of the documentation runs from its first cell to its last."""
 
 from pathlib import Path
 from uuid import uuid4

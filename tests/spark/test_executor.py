@@ -87,7 +87,7 @@ def test_a_processor_decides_where_nothing_but_the_needs_of_spark_is_installed(
     assert ran.returncode == 0, ran.stderr.decode()
     rows, number = json.loads(ran.stdout)
     accepted = {offset for offset, _, verdict, _ in rows if verdict == "accepted"}
-    if strategy != "audit":  # which goes by numbers
+    if strategy != "audit":  # which reads numbers, not ids
         assert accepted == {*range(40), 42}
         assert {(row[0], row[3]) for row in rows if row[0] in {40, 41}} == {
             (40, "orders-0@7"),
