@@ -71,7 +71,7 @@ class TerminalOutput(Console):
 
 @contextmanager
 def spark_command(*, uses_spark: bool = True) -> Iterator[None]:
-    """Run a command: SIGTERM ends it like Ctrl-C; errors become a sentence and an exit code.
+    """Run a command: SIGTERM interrupts it like Ctrl-C; errors become a sentence and an exit code.
 
     One that uses Spark is refused if another version is installed.
     """

@@ -44,6 +44,7 @@ from pipeline.errors import (
 )
 from pipeline.gaps import OffsetGap, gaps_of, record_gaps
 from pipeline.source import offsets_json, read_topics
+from pipeline.stopping import stop_requests
 from pipeline.storage import StorageFolder
 from pipeline.table_format import JOURNALS, Format, format_of, partitioning_of
 from pipeline.templates import filled_text, input_topic
@@ -291,15 +292,16 @@ class _Streams:
                 query.stop()
 
     def wait(self) -> None:
-        """Wait until every stream has ended, one has failed, or the user interrupts."""
-        try:
-            while self._running:
+        """Wait until every stream has ended, one has failed, or the user interrupts.
+
+        An interrupt ends a continuous run in order; of a single run it raises KeyboardInterrupt.
+        """
+        with stop_requests() as stop:
+            while self._running and not stop.is_set():
                 for table in tuple(self._running):
                     self._look(table)
-        except KeyboardInterrupt:
-            # Ctrl-C is how a continuous run ends; an interrupted single run is not complete.
-            if self._options.once:
-                raise
+        if stop.is_set() and self._options.once:
+            raise KeyboardInterrupt
 
     def _look(self, table: str) -> None:
         """Wait for a moment for the end of a stream; raise PipelineError if it has failed."""

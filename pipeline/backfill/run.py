@@ -27,6 +27,7 @@ from pipeline.backfill.slots import SLOT
 from pipeline.config import as_served
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError, failure_text, query_failed
 from pipeline.source import read_topics
+from pipeline.stopping import stop_requests
 from pipeline.storage import StorageFolder
 from pipeline.table_format import JOURNALS
 from ringfence.spark.columns import RECORD
@@ -507,16 +508,18 @@ def _start(
 
 
 def _wait(query: StreamingQuery, servers: str, *, once: bool) -> None:
-    """Wait until all is decided, or until the user interrupts a continuous run."""
+    """Wait until all is decided, or until the user interrupts.
+
+    An interrupt ends a continuous run in order; of a single run it raises KeyboardInterrupt.
+    """
     try:
-        while not _ended(query, servers):
-            pass
-    except KeyboardInterrupt:
-        # Ctrl-C is how a continuous run ends; a single run that is interrupted is not complete.
-        if once:
-            raise
+        with stop_requests() as stop:
+            while not (stop.is_set() or _ended(query, servers)):
+                pass
     finally:
         query.stop()
+    if stop.is_set() and once:
+        raise KeyboardInterrupt
 
 
 def _ended(query: StreamingQuery, servers: str) -> bool:
