@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
+from state.id_index import HashIndex, MakeIndex
 from state.keys import UnknownFormatError, prefix
 from state.model import PartitionId
 from state.segment import SegmentEntry, key, row_of
@@ -36,9 +37,18 @@ class BatchTooLargeError(Exception):
 class Cache:
     """The cached state of all partitions of a worker, in LRU order. Used by one thread."""
 
-    def __init__(self, memory_bytes_max: int, on_load: Callable[[], None] = lambda: None) -> None:
-        """`on_load` is called for each entry read from a store, since loading may take long."""
+    def __init__(
+        self,
+        memory_bytes_max: int,
+        on_load: Callable[[], None] = lambda: None,
+        make_index: MakeIndex = HashIndex,
+    ) -> None:
+        """`on_load` is called for each entry read from a store, since loading may take long.
+
+        `make_index` makes the index of a state in the indexed form.
+        """
         self.memory_bytes_max = memory_bytes_max
+        self._make_index = make_index
         self._on_load = on_load
         self._memory_bytes = 0
         self._memories: OrderedDict[tuple[PartitionId, str], CommittedState] = OrderedDict()
@@ -176,7 +186,8 @@ class Cache:
                 is_short = self._memory_bytes > self.memory_bytes_max / 2
                 if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
                     read = self._reader(source, store, address)
-                    return form.load_indexed(self._scanned(store, begin), size, read)
+                    entries = self._scanned(store, begin)
+                    return form.load_indexed(entries, size, read, self._make_index)
             return strategy.load(self._scanned(store, begin))
         except UnknownFormatError as error:
             # Changelog records are checked before they are applied, so this copy is damaged.

@@ -14,7 +14,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
@@ -82,13 +82,42 @@ class SegmentEntry(NamedTuple):
     origin: Origin
 
 
+class PackedIds:
+    """The ids of a stored segment in one piece; iterating makes an object of each."""
+
+    __slots__ = ("_lengths", "content", "width")
+
+    def __init__(self, content: bytes, lengths: Sequence[int], width: int) -> None:
+        self.content = content
+        """The ids, one behind the other."""
+        self.width = width
+        """How long each id is; 0 if they differ."""
+        self._lengths = lengths
+
+    def __len__(self) -> int:
+        """Return the number of ids."""
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the ids."""
+        content, width = self.content, self.width
+        if width:
+            return iter([content[at : at + width] for at in range(0, len(content), width)])
+        ends = accumulate(self._lengths, initial=0)
+        return iter([content[start:end] for start, end in pairwise(ends)])
+
+    def __contains__(self, identifier: object) -> bool:
+        """Return whether this is one of the ids."""
+        return identifier in tuple(self)
+
+
 class SegmentSummary(NamedTuple):
     """A segment without its origins."""
 
     first: int
     floor: int
     capacity: int
-    ids: tuple[bytes, ...]
+    ids: Collection[bytes]
 
 
 def key(address: str, first: int) -> bytes:
@@ -191,22 +220,20 @@ def _decode(value: bytes) -> Segment:
     source_indexes, offsets, times_ms = columns
     if not 0 <= min(source_indexes) <= max(source_indexes) < len(head.sources):
         raise unknown(value)
-    ids = _ids(value, position, head.ids)
+    ids = tuple(_ids(value, position, head.ids))
     return Segment(*head[:3], head.sources, ids, source_indexes, offsets, times_ms)
 
 
-def _ids(value: bytes, position: int, count: int) -> tuple[bytes, ...]:
+def _ids(value: bytes, position: int, count: int) -> PackedIds:
     column, start = _column(value, position, count)
-    length = column.base
-    if column.code == "=" and length > 0:
-        _check_end(value, start + length * count)
-        return tuple([value[at : at + length] for at in range(start, len(value), length)])
+    if column.code == "=" and column.base > 0:
+        _check_end(value, start + column.base * count)
+        return PackedIds(value[start:], range(count), column.base)
     lengths, start = _unpack(value, position, count)
     if min(lengths) < 0:
         raise unknown(value)
-    ends = list(accumulate(lengths, initial=start))
-    _check_end(value, ends[-1])
-    return tuple([value[start:end] for start, end in pairwise(ends)])
+    _check_end(value, start + sum(lengths))
+    return PackedIds(value[start:], lengths, 0)
 
 
 class _SegmentHeader(NamedTuple):

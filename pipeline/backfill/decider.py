@@ -203,7 +203,7 @@ class BatchDecider:
             addresses=store.addresses,
             groups=PendingGroups.of(store),
         )
-        self._cache = Cache(inputs.cache_memory_bytes) if cache is None else cache
+        self._cache = inputs.cache() if cache is None else cache
         self._rules = inputs.rules(self._cache)
         self._groups = PendingGroupsDraft(self._partition.groups, store)
         waiting = self._groups.waiting

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.backfill.sorted_index import SortedIndex
 from ringfence.headers import (
     DUPLICATE_ID_ALIASES,
     EXPIRES_AT,
@@ -154,6 +155,10 @@ class BackfillInputs:
     def book(self) -> AddressBook:
         """The settings of all addresses."""
         return AddressBook.of_valid(self.patterns)
+
+    def cache(self) -> Cache:
+        """Return an empty cache, for large states that are read for one batch."""
+        return Cache(self.cache_memory_bytes, make_index=SortedIndex)
 
     def rules(self, cache: Cache) -> DecisionContext:
         """Return the context of decisions: no sessions, and all output topics exist."""

@@ -39,7 +39,7 @@ class KeptStates:
         kept = self._states.pop((run, decider), None)
         if kept is not None and kept.store.continues(entries):
             return kept
-        return KeptState(PagedStore(entries), Cache(inputs.cache_memory_bytes))
+        return KeptState(PagedStore(entries), inputs.cache())
 
     def keep(self, run: str, decider: PartitionId, state: KeptState, memory_bytes_max: int) -> None:
         """Keep a state after its batch was saved; drop the eldest while all are too large."""

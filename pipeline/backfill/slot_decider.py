@@ -19,7 +19,6 @@ from pipeline.backfill.held_store import HeldStore
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.processor import columns_of, fields_of
 from pipeline.backfill.slots import SLOT, Slots
-from state.cache import Cache
 
 PAGE: Final = ("page", "content")
 """The columns of a page of state; null in a row with a verdict."""
@@ -81,7 +80,7 @@ class _SlotMemory:
         self.slot = slot
         self.store = HeldStore()
         self._inputs, self._slots = inputs, slots
-        self._cache = Cache(inputs.cache_memory_bytes)
+        self._cache = inputs.cache()
 
     def judge(self, part: pa.RecordBatch) -> JudgedColumns:
         """Return the verdicts on the next records."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import NamedTuple, Protocol
 
 from ringfence.headers import Reason
+from state.id_index import MakeIndex
 from state.keys import prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
 from state.segment import SegmentEntry
@@ -360,7 +361,11 @@ class IndexedForm(Protocol):
         ...
 
     def load_indexed(
-        self, entries: Iterable[tuple[bytes, bytes]], size: StoredSize, read: ReadSegment
+        self,
+        entries: Iterable[tuple[bytes, bytes]],
+        size: StoredSize,
+        read: ReadSegment,
+        make_index: MakeIndex,
     ) -> CommittedState:
         """Return the state of an address in this form; raise what `Strategy.load` raises."""
         ...

@@ -6,11 +6,11 @@ Dropping the draft is the abort: the next draft first removes what the last one 
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, repeat
-from struct import Struct
 from typing import Final, cast
 
+from state.id_index import IdIndex, MakeIndex
 from state.keys import SEGMENTS
 from state.model import Claim, Edit, Origin, PackedPositions
 from state.segment import (
@@ -217,100 +217,6 @@ def _memory_bytes(segment: Segment) -> int:
     return sum(map(len, segment.ids)) + _ID_OVERHEAD_BYTES * len(segment.ids)
 
 
-# Measured: with fewer ids per bucket the buckets take more memory, with more a search takes longer.
-_IDS_PER_BUCKET: Final = 48
-
-_ENTRY: Final = Struct("<HI")
-
-_TAG: Final = Struct("<H")
-
-_NUMBER: Final = Struct("<I")
-
-_TAG_SHIFT: Final = 40
-
-_TAG_MASK: Final = 0xFFFF
-
-_NUMBER_MASK: Final = 0xFFFF_FFFF
-
-_FULL_BYTES: Final = 2 * _IDS_PER_BUCKET * _ENTRY.size
-
-
-# Measured: the object, its slot in the list and its spare capacity.
-_BUCKET_OVERHEAD_BYTES: Final = 128
-
-
-class HashIndex:
-    """Hash buckets of tags and numbers, sized for about `ids` ids; more make it slow, not wrong."""
-
-    __slots__ = ("_buckets", "_mask", "_used_bytes", "ids_max")
-
-    def __init__(self, ids: int) -> None:
-        count = 1 << max(0, (ids - 1) // _IDS_PER_BUCKET).bit_length()
-        self._buckets = [bytearray() for _ in range(count)]
-        self._mask = count - 1
-        self._used_bytes = 0
-        self.ids_max = count * _IDS_PER_BUCKET * 2
-        """Above this number of ids, a larger index is worth building."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Estimated memory in bytes."""
-        return self._used_bytes + len(self._buckets) * _BUCKET_OVERHEAD_BYTES
-
-    def add(self, ids: Iterable[bytes], first: int, floor: int) -> None:
-        """Add ids with consecutive numbers from `first`, above all before; drop dead ones if full.
-
-        Numbers below `floor` are dead.
-        """
-        buckets, mask, pack, added = self._buckets, self._mask, _ENTRY.pack, 0
-        for number, digest in enumerate(map(hash, ids), first):
-            bucket = buckets[digest & mask]
-            if len(bucket) >= _FULL_BYTES:
-                added -= _drop_dead(bucket, floor, number)
-            bucket += pack(digest >> _TAG_SHIFT & _TAG_MASK, number & _NUMBER_MASK)
-            added += _ENTRY.size
-        self._used_bytes += added
-
-    def membership_test(self) -> Callable[[bytes], bool]:
-        """Return a closure, called for every record, that reports whether an id may be held."""
-        buckets, mask, pack = self._buckets, self._mask, _TAG.pack
-
-        def may_hold(identifier: bytes) -> bool:
-            digest = hash(identifier)
-            # Measured: of all ways to search the bytes, a search from the end is fastest.
-            return buckets[digest & mask].rfind(pack(digest >> _TAG_SHIFT & _TAG_MASK)) >= 0
-
-        return may_hold
-
-    def numbers(self, identifier: bytes, floor: int, following: int) -> Iterator[int]:
-        """Yield the numbers in [floor, following) that may belong to this id, newest first."""
-        digest = hash(identifier)
-        bucket = self._buckets[digest & self._mask]
-        tag = _TAG.pack(digest >> _TAG_SHIFT & _TAG_MASK)
-        place = bucket.rfind(tag)
-        while place >= 0:
-            if place % _ENTRY.size == 0:
-                number = _number_at(bucket, place, floor)
-                if number < following:
-                    yield number
-            place = bucket.rfind(tag, 0, place + len(tag) - 1)
-
-
-def _number_at(bucket: bytearray, place: int, floor: int) -> int:
-    """Return the number of an entry at or above the floor; for a dead entry, one above all."""
-    (low,) = _NUMBER.unpack_from(bucket, place + _TAG.size)
-    return floor + (int(low) - floor & _NUMBER_MASK)
-
-
-def _drop_dead(bucket: bytearray, floor: int, following: int) -> int:
-    """Delete the leading entries below the floor, and return how many bytes they took."""
-    end = 0
-    while end < len(bucket) and _number_at(bucket, end, floor) >= following:
-        end += _ENTRY.size
-    del bucket[:end]
-    return end
-
-
 # The index of a growing ring has room for this many times the ids it holds.
 _ROOM: Final = 8
 
@@ -335,9 +241,9 @@ class IndexedRing:
         "next",
     )
 
-    def __init__(self, read: ReadSegment, ids: int, capacity: int) -> None:
+    def __init__(self, read: ReadSegment, index: IdIndex) -> None:
         self._read = read
-        self._index = HashIndex(min(capacity, _ROOM * ids))
+        self._index = index
         self._firsts = array("Q")
         self._drafted: dict[bytes, int] = {}
         self._row: tuple[int, SegmentEntry] | None = None
@@ -420,8 +326,8 @@ class IndexedRing:
 
     def may_know(self, identifiers: Sequence[bytes]) -> Collection[bytes]:
         """Return those of these distinct ids that the draft has or the index may hold."""
-        may_hold = self._index.membership_test()
-        return [each for each in identifiers if each in self._drafted or may_hold(each)]
+        held = self._index.may_hold(identifiers)
+        return {*held, *(self._drafted.keys() & identifiers)} if self._drafted else held
 
     def add_new(self, identifiers: Sequence[bytes], first: int) -> None:
         """Add ids to the open draft, with numbers from `first` on."""
@@ -505,10 +411,14 @@ class RingStrategy:
         return ring_admin.stored_size(store, address)
 
     def load_indexed(
-        self, entries: Iterable[tuple[bytes, bytes]], size: StoredSize, read: ReadSegment
+        self,
+        entries: Iterable[tuple[bytes, bytes]],
+        size: StoredSize,
+        read: ReadSegment,
+        make_index: MakeIndex,
     ) -> IndexedRing:
         """Return the ring of an address with its ids in the store."""
-        ring = IndexedRing(read, size.ids, size.capacity)
+        ring = IndexedRing(read, make_index(min(size.capacity, _ROOM * size.ids)))
         for _, value in entries:
             ring.take(summary(value))
         return ring

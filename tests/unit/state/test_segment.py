@@ -79,7 +79,10 @@ def small(offsets: list[int] | None = None) -> Segment:
 def test_a_run_is_read_as_it_was_written(run: Segment) -> None:
     value = encode(run)
     assert told(decode(value)) == told(run)
-    assert summary(value) == SegmentSummary(run.first, run.floor, run.capacity, run.ids)
+    outline = summary(value)
+    assert outline._replace(ids=tuple(outline.ids)) == SegmentSummary(
+        run.first, run.floor, run.capacity, run.ids
+    )
     numbers = range(run.first, run.end)
     rows = [SegmentEntry(*each) for each in zip(run.ids, map(run.origin, numbers), strict=True)]
     assert [row_of(value, number) for number in numbers] == rows
