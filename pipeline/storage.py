@@ -103,7 +103,11 @@ class StorageFolder:
                 stream.write(text.encode())
             finally:
                 stream.close()
-            self._files.rename(draft, self._path)
+            # Not every file system refuses a name that is taken in the same way.
+            if self._files.exists(self._path):
+                self._files.delete(draft, False)  # noqa: FBT003 - it is a file
+            else:
+                self._files.rename(draft, self._path)
 
         self._do(write)
 
