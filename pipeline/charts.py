@@ -14,13 +14,13 @@ from markupsafe import Markup
 
 _WIDTH: Final = 760
 
-_HEIGHT: Final = 220
+_HEIGHT: Final = 236
 
 _LEFT: Final = 62
 
 _RIGHT: Final = 14
 
-_TOP: Final = 26
+_TOP: Final = 42
 
 _BOTTOM: Final = 34
 
@@ -30,6 +30,12 @@ _PLOT_HEIGHT: Final = _HEIGHT - _TOP - _BOTTOM
 
 _X_LABELS_MAX: Final = 12
 
+_X_LABELS_NARROW: Final = 6
+"""Of more labels a narrow window shows every second one."""
+
+_MARK_ROW: Final = 18
+"""Height of a label of a reference line; each line has a row of its own."""
+
 _CHARACTER_WIDTH: Final = 6.5
 
 _LABEL_GAP: Final = 14
@@ -38,7 +44,7 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
 def rendered(package: str, template: str, **values: object) -> str:
-    """Return the page of a template in a package; it can include `page_style.css`."""
+    """Return the page of a template in a package; which extends `page.html`."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("pipeline", ".")]),
         autoescape=select_autoescape(),
@@ -55,6 +61,13 @@ class CaptionedChart(NamedTuple):
     title: str
     caption: str
     svg: Markup
+    key: tuple[tuple[str, str], ...] = ()
+    """Colours, by their class names, and what they stand for."""
+
+
+def time_text(iso: str) -> str:
+    """Return a time in ISO format as a page shows it."""
+    return datetime.fromisoformat(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 class ChartSeries(NamedTuple):
@@ -99,11 +112,9 @@ def over_time(
     label_width = _LABEL_GAP + _CHARACTER_WIDTH * max(map(len, labels), default=0)
     shown = min(_X_LABELS_MAX, math.floor(_PLOT_WIDTH / label_width))
     every = math.ceil(max(len(labels), 1) / max(shown, 1))
-    drawn += [
-        _text(_LEFT + (number + 0.5) * step, _HEIGHT - 12, label, "middle")
-        for number, label in enumerate(labels)
-        if number % every == 0
-    ]
+    drawn += _x_labels(
+        (_LEFT + (number + 0.5) * step, labels[number]) for number in range(0, len(labels), every)
+    )
     return _svg(drawn, title)
 
 
@@ -131,12 +142,14 @@ def by_distance(
             tooltip = f"up to {2**power:,} ids back: {int(value):,} {each.name}"
             drawn.append(_bar(x, y, step * 0.42, each.colour, tooltip))
     every = math.ceil((high - low + 1) / 12)
+    drawn += _x_labels(
+        (_LEFT + (power - low) * step, _short(2**power))
+        for power in range(max(low, 0), high + 1, every)
+    )
     drawn += [
-        _text(_LEFT + (power - low) * step, _HEIGHT - 12, _short(2**power), "middle")
-        for power in range(max(low, 0), high + 1)
-        if (power - max(low, 0)) % every == 0
+        _reference_line(mark, _LEFT + (mark.at - low) * step, _TOP - 6 - row * _MARK_ROW)
+        for row, mark in enumerate(marks)
     ]
-    drawn += [_reference_line(mark, _LEFT + (mark.at - low) * step) for mark in marks]
     return _svg(drawn, title)
 
 
@@ -191,17 +204,27 @@ def _point(x: float, y: float, colour: str, tooltip: str) -> str:
     )
 
 
-def _reference_line(mark: ReferenceLine, x: float) -> str:
+def _x_labels(labels: Iterable[tuple[float, str]]) -> list[str]:
+    shown = list(labels)
+    is_many = len(shown) > _X_LABELS_NARROW
+    return [
+        _text(x, _HEIGHT - 9, label, "middle", "wide" if is_many and number % 2 else None)
+        for number, (x, label) in enumerate(shown)
+    ]
+
+
+def _reference_line(mark: ReferenceLine, x: float, y: float) -> str:
     side = "end" if x > _WIDTH * 0.7 else "start"
     shift = -6 if side == "end" else 6
     return (
-        f'<line class="mark {mark.colour}" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 14}" '
-        f'y2="{_TOP + _PLOT_HEIGHT}"/>' + _text(x + shift, _TOP - 6, mark.text, side)
+        f'<line class="mark {mark.colour}" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 8:.1f}" '
+        f'y2="{_TOP + _PLOT_HEIGHT}"/>' + _text(x + shift, y, mark.text, side)
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, class_: str | None = None) -> str:
+    named = "" if class_ is None else f' class="{class_}"'
+    return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _svg(drawn: Iterable[str], title: str) -> str:

@@ -1,12 +1,19 @@
 """HTML page of the quality views: one self-contained page in the look of the reconciliation."""
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
-from pipeline.charts import CaptionedChart, ChartSeries, over_time, rendered, share, slot_label
+from pipeline.charts import (
+    CaptionedChart,
+    ChartSeries,
+    over_time,
+    rendered,
+    share,
+    slot_label,
+    time_text,
+)
 from pipeline.quality.views import OFFSETS, SECONDS, Distances, NamedCounts, QualityResult
 
 NAMES_SHOWN: Final = 20
@@ -40,7 +47,7 @@ def to_html(found: QualityResult) -> str:
         "pipeline.quality",
         "report.html",
         found=found,
-        made_at=datetime.fromisoformat(found.made_at).strftime("%Y-%m-%d %H:%M UTC"),
+        made_at=time_text(found.made_at),
         tiles=tiles(found),
         charts=[*_over_time(found), *_distances(found)],
         distances=_distance_rows(found),

@@ -18,6 +18,7 @@ from pipeline.charts import (
     rendered,
     share,
     slot_label,
+    time_text,
 )
 from pipeline.reconcile.results import (
     ACCEPTED,
@@ -60,7 +61,8 @@ def to_html(findings: ReconcileResult) -> str:
         "pipeline.reconcile",
         "report.html",
         findings=findings,
-        tiles=tiles(findings),
+        made_at=time_text(findings.made_at),
+        tiles=[(name, f"{number:,}") for name, number in tiles(findings)],
         meaning=_MEANING,
         rings=rings(findings.addresses),
         answer=answer(findings.addresses),
@@ -170,10 +172,11 @@ def _over_time(findings: ReconcileResult) -> list[CaptionedChart]:
             "Latency over time",
         )
         caption = (
-            "From a record's time to its decision: bars are the median, points 99 %. Measured on "
-            "dead letters, since only they have the time of their decision."
+            "From a record's time to its decision. Measured on dead letters, since only they have "
+            "the time of their decision."
         )
-        drawn.append(CaptionedChart("Latency", caption, Markup(latency)))  # noqa: S704
+        key = (("acc", "median"), ("miss", "99 %"))
+        drawn.append(CaptionedChart("Latency", caption, Markup(latency), key))  # noqa: S704
     return drawn
 
 
@@ -197,7 +200,11 @@ def _distances(findings: ReconcileResult) -> list[CaptionedChart]:
             "line an id is forgotten; its copy is caught only if it was accepted again meanwhile"
             + ("." if found.is_exact else "; estimated by time, since it has several partitions.")
         )
-        drawn.append(CaptionedChart(f"How late copies come: {address}", caption, Markup(svg)))  # noqa: S704
+        title, key = (
+            f"How late copies come: {address}",
+            (("acc", "caught"), ("miss", "went out again")),
+        )
+        drawn.append(CaptionedChart(title, caption, Markup(svg), key))  # noqa: S704
     return drawn
 
 

@@ -34,6 +34,10 @@ def test_a_report_asks_nobody_and_fits_its_window(
     dress(driver, look)
     driver.get(page.as_uri())
     width = driver.execute_script("return document.documentElement.scrollWidth")
+    cut_off = driver.execute_script(
+        "return [...document.querySelectorAll('section')]"
+        ".filter(each => each.scrollWidth > each.clientWidth).map(each => each.innerText)"
+    )
     bars = driver.execute_script(
         f"return [...document.querySelectorAll('rect.{colour}')]"
         ".filter(bar => bar.getBoundingClientRect().height > 0).length"
@@ -41,5 +45,6 @@ def test_a_report_asks_nobody_and_fits_its_window(
     ink = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
     assert (hosts_asked(driver), complaints(driver)) == ({""}, [])
     assert width <= look.width
+    assert cut_off == []
     assert bars
     assert ink == ("rgb(18, 22, 29)" if look.is_dark else "rgb(247, 248, 250)")

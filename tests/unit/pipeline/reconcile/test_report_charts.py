@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.charts import ChartSeries, ReferenceLine, by_distance, over_time, share
 
-HEIGHT, TOP, BOTTOM = 220, 26, 34
+HEIGHT, TOP, BOTTOM = 236, 42, 34
 
 
 def bars(svg: str, colour: str) -> list[dict[str, str]]:
