@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from pipeline.tables import TABLES
+from tests.spark.jars import AVRO, JARS
 
 pytestmark = pytest.mark.spark
 
@@ -55,6 +56,21 @@ def test_the_latest_message_of_each_key_is_kept(spark: SparkSession, tmp_path: P
     found = {bytes(row["key"]): (row["offset"], bytes(row["value"])) for row in latest.collect()}
     assert found == {b"a": (2, b"2"), b"b": (4, b"2"), b"c": (5, b"1")}
     assert latest.count() == 3
+
+
+def test_avro_payloads_of_a_producer_with_a_schema_registry_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / AVRO).symlink_to(JARS.fetched() / AVRO)
+    of_schema_seven = bytes([0, 0, 0, 0, 7])
+    # Avro has the length of a text before it, and every integer twice as large.
+    late, early = (of_schema_seven + each for each in (b"\x04UA\xb4\x01", b"\x04DL\x0a"))
+    append(spark, tmp_path, (0, b"a", late), (1, b"a", early), (2, b"a", b"no Avro"))
+    found = run(spark, "Avro payloads", tmp_path)
+    assert [tuple(row) for row in found["late"].collect()] == [("t.unique", 0, "UA", 90)]
+    assert [row["flight"]["carrier"] for row in found["flights"].orderBy("offset").collect()] == [
+        *("UA", "DL", None)
+    ]
 
 
 def test_payloads_and_names_are_read(
