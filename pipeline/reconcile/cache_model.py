@@ -145,9 +145,10 @@ def remembered(pairs: DataFrame, settings: DataFrame) -> DataFrame:
 def measured(known: DataFrame) -> DataFrame:
     """Add `gap`, `needed` and `since_ms` to the records that an address judged, in order.
 
-    All three are null for the first record of an id. `exact` is whether the order is known.
-    `previous` is the last accepted record of the id, `accepted_ms` the earliest time at which that
-    may have been accepted, `counts` whether a record advances the ring.
+    All three are null for the first record of an id, whose gap is `gap_least` or more if an earlier
+    record was not read. `exact` is whether the order is known. `previous` is the last accepted
+    record of the id, `accepted_ms` the earliest time at which that may have been accepted, `counts`
+    whether a record advances the ring.
     """
     judged = known.where(
         sf.col("identity").isNotNull() & sf.col("fate").isin(ACCEPTED, MARKED, DUPLICATE, NONE)
@@ -180,6 +181,9 @@ def measured(known: DataFrame) -> DataFrame:
         .withColumn("first_id", sf.max(_when(is_first, "ids_so_far")).over(before))
         .withColumn("gap", sf.col("accepted_so_far") - sf.col("previous.accepted_so_far"))
         .withColumn("gap", sf.when(sf.col("counts"), sf.col("gap")).otherwise(sf.col("gap") + 1))
+        .withColumn(
+            "gap_least", sf.col("accepted_so_far") + sf.when(~sf.col("counts"), 1).otherwise(0)
+        )
         .withColumn("needed", sf.col("ids_so_far") - sf.col("first_id") + 1)
         .withColumn("since_ms", sf.col("decided_at_ms") - sf.col("previous.decided_at_ms"))
         .drop("nth", "first_id", "ids_so_far", "accepted_so_far")
@@ -205,6 +209,16 @@ def may_be_held() -> Column:
     size = sf.greatest("size", _since("most", sf.array_max))
     known = (sf.col("gap") <= size) | ~sf.col("exact") | is_guessed()
     return sf.coalesce(known & sf.col("gap").isNotNull(), sf.lit(col=False))
+
+
+def may_be_held_from_before() -> Column:
+    """Return whether the address may have known the id from a record that was not read.
+
+    If enough others came since the first that was read, it had forgotten each such id.
+    """
+    most = sf.array_max(sf.transform("former", lambda each: each["most"]))
+    forgotten = sf.col("exact") & (sf.col("gap_least") > sf.greatest("size", most))
+    return sf.col("gap").isNull() & ~sf.coalesce(forgotten, sf.lit(col=False))
 
 
 def is_guessed() -> Column:

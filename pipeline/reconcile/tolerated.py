@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from pipeline.admin import KafkaPartition, OffsetSpan
-from pipeline.reconcile.cache_model import may_be_held
+from pipeline.reconcile.cache_model import may_be_held, may_be_held_from_before
 from pipeline.reconcile.results import ACCEPTED, MARKED, NONE
 from pipeline.reconcile.scope import ReconcileScope
 from ringfence.headers import Reason
@@ -210,7 +210,7 @@ def excused(
     `complete`: the inputs have all offsets from 0 on.
     `partial`: earlier records were reconciled before, and an id may be known from one of them.
     """
-    known_before = sf.lit(partial) & (sf.col("gap").isNull() | (sf.col("decider") == ""))
+    known_before = sf.lit(partial) & (may_be_held_from_before() | (sf.col("decider") == ""))
     may_be_silent = may_be_held() | known_before
     held = measured.where((sf.col("fate") == NONE) & sf.col("silent") & may_be_silent)
     lost = (
