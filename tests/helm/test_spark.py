@@ -102,3 +102,33 @@ def test_two_jobs_write_to_targets_of_their_own_in_one_claim(helm: Helm) -> None
         assert "target" in {each["name"] for each in spec["executor"]["volumeMounts"]}
         (claim,) = [each for each in spec["volumes"] if each["name"] == "target"]
         assert claim["persistentVolumeClaim"]["claimName"] == "history"
+
+
+def test_a_backfill_in_one_job_is_not_told_how_many_tasks_it_has(helm: Helm) -> None:
+    given = {"spark": {"arguments": ["--batch", "--table=/var/lib/ringfence/tables/messages"]}}
+    jobs_of_batch = helm.render(EVERYTHING, given)
+    spec, _tables = (each["spec"] for each in jobs_of_batch if each["kind"] == "SparkApplication")
+    assert "--batch" in spec["arguments"]
+    assert not any(each.startswith("--tasks") for each in spec["arguments"])
+    (stepwise,) = jobs(helm, WITHOUT)
+    assert "--tasks=12" in stepwise["arguments"]
+
+
+def test_tables_are_compacted_where_the_job_writes_them_with_its_settings(helm: Helm) -> None:
+    def container(value_set: Path) -> Object:
+        objects = installed(helm, value_set).objects
+        (job,) = [each["spec"] for each in objects if each["kind"] == "CronJob"]
+        found: list[Object] = job["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        return found[0]
+
+    for value_set in (EVERYTHING, OTHERWISE):
+        command, _target, *options = container(value_set)["args"]
+        assert not unknown([command, *options])
+    found = container(EVERYTHING)
+    (tables,) = [spec for spec in jobs(helm, EVERYTHING) if spec["arguments"][0] == "tables"]
+    assert f"--target={found['args'][1]}" in tables["arguments"]
+    mounts = [each for each in found["volumeMounts"] if each["name"] == "target"]
+    assert mounts[0] in tables["driver"]["volumeMounts"]
+    assert "--conf=spark.hadoop.fs.s3a.endpoint=https://s3.example.com" in found["args"]
+    assert container(OTHERWISE)["args"][1] == "s3a://lake/tables"
+    assert not any(each["kind"] == "CronJob" for each in installed(helm, WITHOUT).objects)
