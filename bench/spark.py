@@ -5,13 +5,11 @@
 
 Each arm reads the same topic with the same session (local, RocksDB, batches of one size), and all
 but the first, which only reads, write their results to a Delta table. A rate is that of the batches
-after the first, so that the start of a session does not count. Memory is the sum of the process,
-Spark's JVM and the Python workers, sampled ten times a second.
+after the first, so that the start of a session does not count.
 """
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,9 +22,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from bench.finding import Finding, Row, table
-from bench.machine import MIB, described
-from bench.results import FOLDER, Spread, versions
+from bench.finding import Finding, Row
+from bench.machine import MIB
+from bench.results import Spread
+from bench.spark_process import publish, sampled
 from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
@@ -36,13 +35,10 @@ from pipeline.session import open_session
 from pipeline.source import read_topics
 from pipeline.storage import StorageFolder
 from service.config.load import RouteSettings
-from tools.processes import children_of
 
-LATEST: Final = FOLDER / "spark.json"
 BATCHES: Final = 8
 HELD: Final = 2_000_000
 """How many ids the ring holds: all, as in the other arms."""
-_SAMPLE_S: Final = 0.1
 
 
 class Arm(NamedTuple):
@@ -107,11 +103,7 @@ def main() -> int:
     workload = Workload(records=given.records)
     with open_venue() as venue:
         found = _measured(venue, workload, given.rounds, console.print)
-    console.print(table(found))
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    document = {"machine": described(), "versions": versions(), "spark": found.to_json()}
-    LATEST.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    console.print(f"written: {LATEST}")
+    publish(found, "spark", console)
     return 0
 
 
@@ -162,31 +154,8 @@ def _rate(run: RunFigures) -> float:
 
 def _run(name: str, source: str, folder: Path) -> tuple[RunFigures, int]:
     """Run one arm in its own process; return its figures, and its peak memory in bytes."""
-    command = [sys.executable, "-m", "bench.spark", name, source, str(folder)]
-    peak = 0
-    with (folder / "log").open("w") as log:
-        running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        while running.poll() is None:
-            peak = max(peak, _resident_bytes(running.pid))
-            time.sleep(_SAMPLE_S)
-    lines = (folder / "log").read_text(encoding="utf-8").splitlines()
-    if running.returncode:
-        raise RuntimeError(f"{name} ended with {running.returncode}:\n" + "\n".join(lines[-30:]))
-    return RunFigures(*json.loads(lines[-1])), peak
-
-
-def _resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process and its descendants."""
-    found = 0
-    try:
-        for each in children_of(pid):
-            found += _resident_bytes(each)
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmRSS:"):
-                found += int(line.split()[1]) * 1024
-    except OSError:
-        pass  # the process has ended
-    return found
+    done = sampled("bench.spark", name, source, str(folder), log=folder / "log")
+    return RunFigures(*done.figures), done.peak_bytes
 
 
 def _arm(name: str, source: str, folder: str) -> int:

@@ -6,18 +6,14 @@
 The table has one topic with twelve partitions, ids of 36 bytes as producers write UUIDs, and a
 tenth that may be copies, of records up to 132,000 before them; in the skewed one a partition has
 half. It is generated once and kept. A rate is that of a whole backfill, without the start of its
-session. Memory and CPU time are sums over the process, Spark's JVM and the Python workers, sampled
-ten times a second.
+session.
 """
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,17 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
 
-from bench.finding import Finding, Row, table
-from bench.machine import MIB, described, memory_in
-from bench.results import FOLDER, versions
+from bench.finding import Finding, Row
+from bench.machine import MIB
+from bench.spark_process import publish, sampled
 from pipeline.backfill.batch import backfill_at_once
 from pipeline.backfill.run import BackfillSource, BatchLimits, backfill
 from pipeline.session import SessionOptions, open_session
 from service.config.load import load
 from tools.jars import RUN_FOLDER
-from tools.processes import children_of
 
-LATEST: Final = FOLDER / "spark_batch.json"
 TABLES: Final = RUN_FOLDER / "bench-history"
 PARTITIONS: Final = 12
 HELD: Final = 1_000_000
@@ -55,8 +49,6 @@ scope = "partition"
 id_cache_size = {HELD}
 """
 _START_MS: Final = 1_700_000_000_000
-_SAMPLE_S: Final = 0.1
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class History(NamedTuple):
@@ -148,11 +140,7 @@ def main() -> int:
             console.print(rows[-1])
     settings = {"partitions": PARTITIONS, "ids held": HELD, "copies": 0.1, "id, bytes": 36}
     found = Finding("a history in a table, on Spark in one process", settings, rows)
-    console.print(table(found))
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    document = {"machine": described(), "versions": versions(), "spark_batch": found.to_json()}
-    LATEST.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    console.print(f"written: {LATEST}")
+    publish(found, "spark_batch", console)
     return 0
 
 
@@ -172,37 +160,9 @@ def _row(run: Run, figures: RunFigures) -> Row:
 def _measured(run: Run) -> RunFigures:
     """Decide a table in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "bench.spark_batch", run.form, str(run.history.folder)]
         log = Path(folder, "log")
-        peak_bytes, cpu_s = 0, 0.0
-        with log.open("w") as out:
-            running = subprocess.Popen([*command, folder], stdout=out, stderr=subprocess.STDOUT)
-            while running.poll() is None:
-                used = list(_used(running.pid))
-                peak_bytes = max(peak_bytes, sum(resident for resident, _ in used))
-                cpu_s = max(cpu_s, sum(seconds for _, seconds in used))
-                time.sleep(_SAMPLE_S)
-        lines = log.read_text(encoding="utf-8").splitlines()
-        if running.returncode:
-            raise RuntimeError(f"{run.title} failed:\n" + "\n".join(lines[-30:]))
-        figures = RunFigures(*json.loads(lines[-1]))
-        return figures._replace(peak_bytes=peak_bytes, cpu_s=cpu_s)
-
-
-def _used(pid: int) -> Iterator[tuple[int, float]]:
-    """Yield resident bytes and CPU seconds of a process and its descendants.
-
-    The CPU time of a process includes that of the children that have ended.
-    """
-    try:
-        for each in children_of(pid):
-            yield from _used(each)
-        resident = memory_in(Path(f"/proc/{pid}/status").read_text(encoding="ascii")).now
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (OSError, KeyError):
-        return  # the process has ended
-    times = stat.rpartition(")")[2].split()[11:15]
-    yield resident, sum(map(int, times)) / _TICKS_PER_S
+        done = sampled("bench.spark_batch", run.form, str(run.history.folder), folder, log=log)
+    return RunFigures(*done.figures, peak_bytes=done.peak_bytes, cpu_s=done.cpu_s)
 
 
 def _child(form: str, history: str, out: str) -> int:
