@@ -3,15 +3,16 @@
 The records are shuffled once, by the slot of their deciding partition, and sorted within each task
 in the order of decision. A Python worker decides them slot by slot with the same decider as the
 streaming form, so the verdicts are those of a stream that has the whole table in its first batch.
+The partitions with most records have the first tasks, so that no long task begins last.
 
 The job writes verdicts and state to a draft. When that is whole, both become tables, and then the
 folder notes that all is decided. A run after a killed one begins with the first step that is not
 complete, so nobody finds half a result.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
@@ -38,6 +39,7 @@ from pipeline.backfill.slot_decider import PAGE, SlotDecider
 from pipeline.backfill.slots import SLOT
 from pipeline.storage import StorageFolder
 from service.config.load import Config
+from state.model import PartitionId
 
 _PAGE: Final = [StructField(name, BinaryType()) for name in PAGE]
 DECIDED: Final = StructType([*JUDGED.fields, *_PAGE])
@@ -89,16 +91,26 @@ def backfill_at_once(
     return counted(read_verdicts(spark, folder))
 
 
-def judged_at_once(records: DataFrame, inputs: BackfillInputs, tasks: int) -> DataFrame:
+class Spread(NamedTuple):
+    """How the deciding partitions are spread over tasks."""
+
+    tasks: int
+    ranks: Mapping[int, int] = {}
+    """Of partitions by their index: those with most records first."""
+
+
+def judged_at_once(records: DataFrame, inputs: BackfillInputs, spread: Spread) -> DataFrame:
     """Return verdicts and state, with the columns of `DECIDED`, for all records of a table."""
-    found = to_judge(records, inputs).repartition(tasks, SLOT)
+    slots = slots_of(inputs)
+    ranked = slots.ranked(sf.col(SLOT), spread.ranks)
+    found = to_judge(records, inputs).withColumn(SLOT, ranked).repartition(spread.tasks, SLOT)
     order = [sf.col("offset")]
     if _meets(inputs):
         # A slot stands whole in one task, so this window needs no shuffle of its own.
         of_source = Window.partitionBy(SLOT, PLACE_INDEX).orderBy("offset")
         so_far = of_source.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         found = found.withColumn("reached", sf.max("timestamp_ms").over(so_far))
-        order = [sf.col("reached"), *slots_of(inputs).columns(sf.col(PLACE_INDEX)), *order]
+        order = [sf.col("reached"), *slots.columns(sf.col(PLACE_INDEX)), *order]
     ordered = found.sortWithinPartitions(sf.col(SLOT), *order)
     return ordered.mapInArrow(SlotDecider(inputs, to_arrow_schema(DECIDED)), DECIDED)
 
@@ -112,12 +124,13 @@ def _decide(
 ) -> None:
     draft = target.draft
     if not (draft / _WRITTEN).exists():
-        tasks = _tasks(rows, inputs)
-        say(f"deciding: {tasks:,} tasks")
-        judged_at_once(rows, inputs, tasks).write.mode("overwrite").parquet(str(draft))
+        spread = spread_of(rows, inputs)
+        say(f"deciding: {spread.tasks:,} tasks")
+        judged_at_once(rows, inputs, spread).write.mode("overwrite").parquet(str(draft))
     say("decided; writing the tables")
     decided = spark.read.schema(DECIDED).parquet(str(draft))
-    pages = decided.where(sf.isnotnull("page")).select(SLOT, *PAGE)
+    slot = slots_of(inputs).unranked(sf.col(SLOT)).alias(SLOT)
+    pages = decided.where(sf.isnotnull("page")).select(slot, *PAGE)
     pages.write.mode("overwrite").parquet(str(target.state))
     table = verdicts(decided.where(sf.isnull("page")), inputs)
     table.write.format(target.format()).mode("overwrite").save(str(target.verdicts))
@@ -125,18 +138,27 @@ def _decide(
     draft.delete()
 
 
+def spread_of(rows: DataFrame, inputs: BackfillInputs) -> Spread:
+    """Return a task for each deciding partition that the records can have, within bounds.
+
+    With a task for each, a task sorts and decides as little as it can. Records of scope `address`
+    are taken to be spread evenly, since only deciding would count them by partition.
+    """
+    own = [topic for topic, route in inputs.by_topic.items() if route.settings.scope == "partition"]
+    topic, met = inputs.by_address if _meets(inputs) else ("", 0)
+    sizes = dict.fromkeys((PartitionId(topic, number) for number in range(met)), 0)
+    if own:
+        counts = rows.groupBy("topic", "partition").count().collect()
+        by_place = {PartitionId(row["topic"], row["partition"]): row["count"] for row in counts}
+        others = sum(count for place, count in by_place.items() if place.topic not in own)
+        sizes = dict.fromkeys(sizes, others // met if met else 0)
+        sizes |= {place: count for place, count in by_place.items() if place.topic in own}
+    slots = slots_of(inputs)
+    order = sorted(sizes, key=lambda each: (-sizes[each], each))
+    ranks = {slots.index_of(each): rank for rank, each in enumerate(order)}
+    return Spread(max(1, min(len(ranks), _TASKS_MAX)), ranks)
+
+
 def _meets(inputs: BackfillInputs) -> bool:
     """Whether records of several partitions may meet in one deciding partition."""
     return any(route.settings.scope == "address" for route in inputs.by_topic.values())
-
-
-def _tasks(rows: DataFrame, inputs: BackfillInputs) -> int:
-    """Return the number of deciding partitions that the records can have, within bounds.
-
-    With a task for each, a task sorts and decides as little as it can.
-    """
-    own = [topic for topic, route in inputs.by_topic.items() if route.settings.scope == "partition"]
-    ends = rows.where(sf.col("topic").isin(*own)).groupBy("topic").agg(sf.max("partition") + 1)
-    count = sum(end for _, end in ends.collect()) if own else 0
-    count += inputs.by_address_partitions if _meets(inputs) else 0
-    return max(1, min(count, _TASKS_MAX))

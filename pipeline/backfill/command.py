@@ -61,13 +61,17 @@ def backfill(
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")
     ] = True,
-    batch_records: Annotated[int, typer.Option(min=1, help="Records per step.")] = 500_000,
+    batch_records: Annotated[
+        int | None, typer.Option(min=1, help="Records per step [500,000]; not with --batch.")
+    ] = None,
     tasks: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, help="Parallel deciding tasks, without --batch; fixed at the first start."
+            min=1,
+            help="Parallel deciding tasks [2], fixed at the first start; not with --batch, which "
+            "has one for each deciding partition.",
         ),
-    ] = 2,
+    ] = None,
     bootstrap_servers: Annotated[
         str,
         typer.Option(
@@ -90,6 +94,12 @@ def backfill(
             sentence = (
                 "--batch and --accepted need a table that is there already: name it with --table; "
                 "`ringfence pipeline tables` makes one of topics"
+            )
+            raise PipelineError(sentence, exit_code=USAGE)
+        if batch and not (batch_records is None and tasks is None):
+            sentence = (
+                "--batch-records and --tasks are for a backfill in steps: leave them out, since "
+                "--batch decides all records at once, with a task for each deciding partition"
             )
             raise PipelineError(sentence, exit_code=USAGE)
         # --help works without Spark.
@@ -123,13 +133,15 @@ def backfill(
                 )
             else:
                 with observed(spark, TerminalOutput(stderr=True), metrics):
+                    given = {"batch_records": batch_records, "tasks": tasks}
+                    limits = {name: each for name, each in given.items() if each is not None}
                     counts = run.backfill(
                         spark,
                         settings,
                         source,
                         target,
                         table_format=output_format,
-                        limits=run.BatchLimits(batch_records, tasks, once),
+                        limits=run.BatchLimits(once=once, **limits),
                     )
             if wanted:
                 wanted.write(source, console.print)

@@ -9,7 +9,7 @@ one task after the topic before it. Spark's hash is Murmur3 with the seed 42, ea
 be undone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -42,10 +42,22 @@ class Slots:
 
     def slot(self, index: Column) -> Column:
         """Return the slot of the deciding partition with this index."""
-        # A constant, of which an array of as many literals would be built far more slowly.
-        words = sf.split(sf.lit(_high_words(len(self._topics))), ",").cast("array<bigint>")
-        high = sf.coalesce(sf.get(words, index), sf.lit(0))  # `get` is null beyond the end
-        return sf.shiftleft(high, 32).bitwiseOR(index)
+        return _slot(index, _high_words(len(self._topics)))
+
+    def ranked(self, slot: Column, ranks: Mapping[int, int]) -> Column:
+        """Return a slot of the same partition with its rank, which is given by index, as its hash.
+
+        A partition without a rank, or with an index from `SPREAD_MAX` on, has any hash.
+        """
+        if not ranks:
+            return slot
+        end = min(max(ranks) + 1, SPREAD_MAX)
+        words = [_high_word(each, ranks.get(each, each)) for each in range(end)]
+        return _slot(_index(slot), _listed(words))
+
+    def unranked(self, slot: Column) -> Column:
+        """Return the slot that the partition of a slot has without a rank."""
+        return self.slot(_index(slot))
 
     def index_of(self, partition: PartitionId) -> int:
         """Return the index of a partition."""
@@ -58,16 +70,30 @@ class Slots:
 
     def columns(self, index: Column) -> tuple[Column, Column]:
         """Return the topic and the number of the partition with this index, or with this slot."""
-        low = index.bitwiseAND(sf.lit(_WORD - 1))
+        low = _index(index)
         count = len(self._topics)
         topic = sf.get(sf.array(*map(sf.lit, self._topics)), (low % count).cast("int"))
         return topic, (sf.floor(low / count) - 1).cast("int")
 
 
+def _index(slot: Column) -> Column:
+    return slot.bitwiseAND(sf.lit(_WORD - 1))
+
+
+def _slot(index: Column, high_words: str) -> Column:
+    # A constant, of which an array of as many literals would be built far more slowly.
+    words = sf.split(sf.lit(high_words), ",").cast("array<bigint>")
+    high = sf.coalesce(sf.get(words, index), sf.lit(0))  # `get` is null beyond the end
+    return sf.shiftleft(high, 32).bitwiseOR(index)
+
+
 @cache
 def _high_words(topics: int) -> str:
     """Return the high word for each index among so many topics, as integers between commas."""
-    words = [_high_word(index, sum(divmod(index, topics))) for index in range(SPREAD_MAX)]
+    return _listed([_high_word(index, sum(divmod(index, topics))) for index in range(SPREAD_MAX)])
+
+
+def _listed(words: Sequence[int]) -> str:
     return ",".join(str(word - _WORD if word >= _WORD >> 1 else word) for word in words)
 
 

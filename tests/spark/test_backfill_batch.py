@@ -20,8 +20,9 @@ from typer.testing import Result
 
 from pipeline.backfill import batch, held_store, slot_decider
 from pipeline.backfill.accepted import AcceptedTable, accepted_rows
-from pipeline.backfill.batch import backfill_at_once, judged_at_once
+from pipeline.backfill.batch import Spread, backfill_at_once, judged_at_once, spread_of
 from pipeline.backfill.columns import PLACE_INDEX, slots_of
+from pipeline.backfill.decider import SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.paged_store import unpacked_page
 from pipeline.backfill.run import (
@@ -39,7 +40,7 @@ from service.config.load import Config, RouteSettings
 from state.model import PartitionId
 from tests.spark.lake import lake
 from tests.spark.test_backfill import ORDERS, RETURNS, configured, found, frame
-from tests.unit.pipeline.backfill.histories import history
+from tests.unit.pipeline.backfill.histories import NOW_MS, history
 
 pytestmark = pytest.mark.spark
 
@@ -181,9 +182,32 @@ def ids_in(value: bytes) -> Sequence[bytes]:
 def test_a_table_is_shuffled_once(spark: SparkSession, world: World) -> None:
     inputs = inputs_of(world.config, world.source._replace(topics=("orders", "returns")))
     rows = spark.read.parquet(str(world.source.table))
-    plan = judged_at_once(rows, inputs, 5)._jdf.queryExecution().executedPlan().toString()
+    decided = judged_at_once(rows, inputs, spread_of(rows, inputs))
+    plan = decided._jdf.queryExecution().executedPlan().toString()
     assert "Window" in plan
     assert plan.count("Exchange") == 1
+
+
+def test_the_partitions_with_most_records_have_the_first_tasks(
+    spark: SparkSession, world: World
+) -> None:
+    skewed = {("orders", 0): 1, ("orders", 3): 2, ("returns", 0): 3, ("returns", 1): 7}
+    places = [place for place, count in skewed.items() for _ in range(count)]
+    rows = frame(spark, [record(*place, at) for at, place in enumerate(places)])
+    inputs = inputs_of(world.config, world.source._replace(topics=("orders", "returns")))
+    spread = spread_of(rows, inputs)
+    slots, count = slots_of(inputs), inputs.by_address_partitions
+    by_rank = sorted(spread.ranks, key=lambda index: spread.ranks[index])
+    first, second, *others = (slots.partition(index) for index in by_rank)
+    assert (first, second) == (PartitionId("returns", 1), PartitionId("returns", 0))
+    assert {each.topic for each in others} == {inputs.by_address.topic}
+    assert len(others) == count
+    assert spread.tasks == count + 2
+    decided = judged_at_once(rows, inputs, spread).withColumn("task", sf.spark_partition_id())
+    tasks = decided.where(sf.isnotnull("page")).select(SLOT, "task").distinct().collect()
+    found = {slots.partition(row[SLOT]): row["task"] for row in tasks}
+    assert (found[first], found[second]) == (0, 1)
+    assert len(set(found.values())) == len(found)
 
 
 def test_a_decided_table_is_not_decided_again(spark: SparkSession, world: World) -> None:
@@ -203,9 +227,9 @@ def test_a_run_that_failed_leaves_no_verdicts_and_the_next_one_ends_it(
     def run() -> Sequence[VerdictCount]:
         return backfill_at_once(spark, world.config, world.source, target)
 
-    def failing(records: DataFrame, inputs: BackfillInputs, tasks: int) -> DataFrame:
+    def failing(records: DataFrame, inputs: BackfillInputs, spread: Spread) -> DataFrame:
         late = sf.when(sf.col("page").isNull(), sf.raise_error(sf.lit("by intent")))
-        judged = judged_at_once(records, inputs, tasks)
+        judged = judged_at_once(records, inputs, spread)
         return judged.withColumn("cause", sf.coalesce(late, sf.col("cause")))
 
     with monkeypatch.context() as patch:
@@ -283,6 +307,11 @@ def test_the_join_in_the_documents_gives_the_accepted_rows(
     assert set(names["unique"].columns) == set(table.columns)
 
 
+def record(topic: str, partition: int, offset: int) -> SparkRecord:
+    source = PartitionId(topic, partition)
+    return SparkRecord(source, offset, NOW_MS, None, b"v", [("_DUPL_ID", b"id-%d" % offset)])
+
+
 def test_a_batch_from_the_command_line_needs_a_table_and_an_end(
     command: Callable[..., Result], world: World, tmp_path: Path
 ) -> None:
@@ -291,6 +320,9 @@ def test_a_batch_from_the_command_line_needs_a_table_and_an_end(
     without = command(*words)
     table = ["--table", str(world.source.table), "--table-format", "parquet"]
     endless = command(*words, *table, "--continuous")
+    for paced in (["--batch-records", "5"], ["--tasks", "2"]):
+        stepwise = command(*words, *table, *paced)
+        assert (stepwise.exit_code, "leave them out" in stepwise.stderr) == (USAGE, True)
     assert without.exit_code == endless.exit_code == USAGE
     assert "name it with --table" in without.stderr
     assert "leave --continuous out" in endless.stderr
