@@ -27,11 +27,20 @@ session.stop()
 # Jobs of a few records: code that is compiled well, and collectors of garbage on threads of their
 # own, cost more than they save.
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# So does compiling queries.
+_INTERPRETED: Final = (
+    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+)
 _TIMEOUT_S: Final = 300.0
 
 
 def options() -> str:
-    """Return the options with which Java starts quickly, for the variable SPARK_SUBMIT_OPTS."""
+    """Return what makes Java start and answer quickly, for the variable SPARK_SUBMIT_OPTS."""
+    return f"{java_options()} {_INTERPRETED}"
+
+
+def java_options() -> str:
+    """Return the part of it that is not Spark's own, which executors may be given."""
     path = _path()
     # Without a log of its own Java would print on standard output why it ignores an archive.
     return f"{_QUICK} -Xlog:disable -XX:SharedArchiveFile={path}" if path.exists() else _QUICK

@@ -326,11 +326,8 @@ def main(folder: str, code: Sequence[str]) -> None:
     """Open the session and answer."""
     settings = {
         "spark.executorEnv.PYTHONPATH": "",
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
+        "spark.executor.extraJavaOptions": spark_archive.java_options(),
         "spark.checkpoint.dir": f"{folder}/checkpoint",
-        # Compiling queries takes far longer than running them on a few records.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     conf = tuple(f"{name}={value}" for name, value in settings.items())
     spark = open_session(SessionOptions(master=MASTER, conf=conf))
