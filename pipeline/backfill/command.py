@@ -19,6 +19,7 @@ from pipeline.options import (
     MetricsHost,
     MetricsPort,
     TerminalOutput,
+    duration_s,
     properties_of,
     spark_command,
 )
@@ -61,6 +62,9 @@ def backfill(
     once: Annotated[
         bool, typer.Option("--once/--continuous", help="Stop when up to date, or keep running.")
     ] = True,
+    every: Annotated[
+        int, typer.Option(parser=duration_s, help="Time from batch to batch, if it keeps running.")
+    ] = "2s",  # type: ignore[assignment]  # parsed like an argument
     batch_records: Annotated[
         int | None, typer.Option(min=1, help="Records per step [500,000]; not with --batch.")
     ] = None,
@@ -141,7 +145,7 @@ def backfill(
                         source,
                         target,
                         table_format=output_format,
-                        limits=run.BatchLimits(once=once, **limits),
+                        limits=run.BatchLimits(once=once, every_s=every, **limits),
                     )
             if wanted:
                 wanted.write(source, console.print)

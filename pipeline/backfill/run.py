@@ -323,8 +323,6 @@ def _list_steps(folder: StorageFolder) -> None:
         (folder / _LOG / name).write_text("".join(f"{json.dumps(each)}\n" for each in actions))
 
 
-_EVERY: Final = "2 seconds"
-
 _WAIT_S: Final = 1
 
 STREAM_SETTINGS: Final = {
@@ -360,6 +358,8 @@ class BatchLimits(NamedTuple):
     tasks: int = 2
     """Number of parallel deciding tasks; fixed at the first start."""
     once: bool = True
+    every_s: int = 2
+    """Seconds from batch to batch, if it keeps running."""
 
 
 class VerdictCount(NamedTuple):
@@ -399,7 +399,7 @@ def backfill(
     settings = {**STREAM_SETTINGS, "spark.sql.shuffle.partitions": str(limits.tasks)}
     with session_settings(spark, settings):
         records = _stream(spark, source, rows, target, limits)
-        query = _start(judged(records, inputs), target, table_format, once=limits.once)
+        query = _start(judged(records, inputs), target, table_format, limits)
         _wait(query, source.servers, once=limits.once)
     return counted(read_verdicts(spark, folder))
 
@@ -494,7 +494,7 @@ def _stream(
 
 
 def _start(
-    table: DataFrame, target: BackfillTarget, table_format: TableFormat, *, once: bool
+    table: DataFrame, target: BackfillTarget, table_format: TableFormat, limits: BatchLimits
 ) -> StreamingQuery:
     writer = (
         table.writeStream.queryName("verdicts")
@@ -503,8 +503,9 @@ def _start(
         .option("path", str(target.verdicts))
         .option("checkpointLocation", str(target.checkpoint))
     )
-    trigger = {"availableNow": True} if once else {"processingTime": _EVERY}
-    return writer.trigger(**trigger).start()
+    if limits.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{limits.every_s} seconds").start()
 
 
 def _wait(query: StreamingQuery, servers: str, *, once: bool) -> None:
