@@ -162,7 +162,8 @@ def _measured(run: Run) -> RunFigures:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         done = sampled("bench.spark_batch", run.form, str(run.history.folder), folder, log=log)
-    return RunFigures(*done.figures, peak_bytes=done.peak_bytes, cpu_s=done.cpu_s)
+    seconds, accepted, duplicates = done.figures
+    return RunFigures(seconds, accepted, duplicates, done.peak_bytes, done.cpu_s)
 
 
 def _child(form: str, history: str, out: str) -> int:

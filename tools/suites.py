@@ -76,7 +76,14 @@ SUITES: Final = (
         budget_s=1250,
     ),
     Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=750),
-    Suite("spark", "spark", JAVA, ("tools.spark_archive",), folder="spark", budget_s=850),
+    Suite(
+        "spark",
+        "spark and not long",
+        JAVA,
+        ("tools.spark_archive",),
+        folder="spark",
+        budget_s=850,
+    ),
     Suite(
         "image",
         "image",

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 from tests.unit.pipeline.backfill.histories import history
 from tools.broker.cluster import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 LAKE: Final = f"s3a://{BUCKET}"
 SECOND: Final = f"{1:020}.json"
