@@ -14,9 +14,10 @@ from confluent_kafka.admin import AdminClient
 from tests.support.waiting import eventually
 from tools.broker import detached
 from tools.broker.cluster import Broker
+from tools.broker.config import Ports, free_port
 from tools.broker.embedded import EmbeddedBroker
 from tools.broker.errors import BrokerError
-from tools.broker.node import Machine, is_running
+from tools.broker.node import Machine, Node, is_running, open_node
 
 pytestmark = pytest.mark.broker
 
@@ -131,6 +132,22 @@ def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None
         assert command("topic", "late")[0] == 3
         assert command("up") == (0, address)
         assert "kept" in AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).topics
+    finally:
+        detached.down(tmp_path)
+
+
+@pytest.mark.usefixtures("embedded_kind")
+def test_up_takes_other_ports_if_another_broker_took_one_after_it_was_chosen(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = int(broker.bootstrap_servers.rpartition(":")[2])
+    chosen = Node(tmp_path, Ports(client=taken, controller=free_port(taken=taken)))
+    nodes = iter([chosen, open_node(tmp_path / "other")])
+    monkeypatch.setattr(detached, "open_node", lambda *_: next(nodes)._replace(folder=tmp_path))
+    try:
+        address = detached.up(tmp_path)
+        assert address != broker.bootstrap_servers
+        assert detached.status(tmp_path) == address
     finally:
         detached.down(tmp_path)
 

@@ -237,8 +237,13 @@ def _ephemeral_port_min() -> int:
     return max(_PORT_MIN + 1000, int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0]))
 
 
+def are_free(ports: Ports) -> bool:
+    """Return whether a broker could listen on these ports now."""
+    return all(map(_is_free, ports))
+
+
 def _become_free(ports: Ports, deadline_s: float) -> bool:
-    while not all(map(_is_free, ports)):
+    while not are_free(ports):
         if time.monotonic() > deadline_s:
             return False
         time.sleep(_POLL_S)

@@ -19,9 +19,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
+from tools.broker.config import are_free
 from tools.broker.embedded import DEFAULT_MACHINE, LAUNCH, STOP_TIMEOUT_S
 from tools.broker.errors import BrokerError
-from tools.broker.node import is_running, log_tail, open_node, prepare
+from tools.broker.node import Node, is_running, log_tail, open_node, prepare
 from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
 from tools.jars import exclusive
 
@@ -82,6 +83,25 @@ def create_topic(name: str, partitions: int, folder: Path = DEFAULT_FOLDER) -> N
 
 def _start(folder: Path) -> str:
     node = open_node(folder, KAFKA_PORT)
+    pid = _launch(node)
+    is_ready = _is_ready(node, pid)
+    if not is_ready and not _exists(pid) and not are_free(node.ports):
+        # Somebody else took a port after it was chosen.
+        node = open_node(folder)
+        pid = _launch(node)
+        is_ready = _is_ready(node, pid)
+    if not is_ready:
+        _signal(pid, signal.SIGKILL)
+        message = (
+            f"The broker on {folder} did not answer within {START_TIMEOUT_S:.0f} s; look at its"
+            f" log. {log_tail(node)}"
+        )
+        raise BrokerError(message)
+    return node.bootstrap_servers
+
+
+def _launch(node: Node) -> int:
+    """Start the process of a node, and return its id."""
     command = prepare(node, {}, DEFAULT_MACHINE)
     launch = [sys.executable, "-I", "-S", str(LAUNCH), "detached"]
     with node.log_path.open("ab") as log:
@@ -95,16 +115,14 @@ def _start(folder: Path) -> str:
             timeout=START_TIMEOUT_S,
         )
     state = State(pid=int(launched.stdout), bootstrap_servers=node.bootstrap_servers)
-    _write_state(folder, state)
+    _write_state(node.folder, state)
+    return state.pid
+
+
+def _is_ready(node: Node, pid: int) -> bool:
+    """Wait until a node answers; return False if it ends, or does not in time."""
     client_properties = {"bootstrap.servers": node.bootstrap_servers}
-    if not wait_until_ready(client_properties, lambda: _exists(state.pid)):
-        _signal(state.pid, signal.SIGKILL)
-        message = (
-            f"The broker on {folder} did not answer within {START_TIMEOUT_S:.0f} s; look at its"
-            f" log. {log_tail(node)}"
-        )
-        raise BrokerError(message)
-    return node.bootstrap_servers
+    return wait_until_ready(client_properties, lambda: _exists(pid), cluster_id=node.cluster_id)
 
 
 def _stop(folder: Path, pid: int) -> None:

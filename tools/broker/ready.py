@@ -20,8 +20,13 @@ def wait_until_ready(
     client_properties: Mapping[str, str],
     still_runs: Callable[[], bool] = lambda: True,
     timeout_s: float = START_TIMEOUT_S,
+    cluster_id: str | None = None,
 ) -> bool:
-    """Return whether the broker answered in time; False at once if it no longer runs."""
+    """Return whether the broker answered in time; False at once if it no longer runs.
+
+    With `cluster_id`, the answer of a broker of another cluster does not count: that one has the
+    port, and the one that is waited for is about to end.
+    """
     deadline = time.monotonic() + timeout_s
     # A TCP probe first avoids the client's growing backoff and its complaints on the terminal.
     while not _listens(client_properties["bootstrap.servers"]):
@@ -32,7 +37,8 @@ def wait_until_ready(
     admin = AdminClient({**client_properties, "log_level": 0, "reconnect.backoff.max.ms": 100})
     while time.monotonic() < deadline and still_runs():
         with suppress(KafkaException):
-            if admin.list_topics(timeout=_REQUEST_TIMEOUT_S).brokers:
+            found = admin.list_topics(timeout=_REQUEST_TIMEOUT_S)
+            if found.brokers and cluster_id in {None, found.cluster_id}:
                 return True
         time.sleep(_POLL_S)
     return False
