@@ -65,6 +65,9 @@ def _bootstrap(base: Base, tar: Path) -> None:
         raise ImageError("No mmdebstrap on the PATH: install it (Debian: apt install mmdebstrap).")
     done = subprocess.run(
         [
+            # In a namespace of its own nobody else can keep its mounts busy, as a program does
+            # that walks through all files.
+            *("unshare", "--mount"),
             *(program, "--quiet", "--variant=minbase", f"--include={','.join(base.packages)}"),
             *(f"--dpkgopt=path-exclude={path}" for path in base.excluded_paths),
             *(f"--customize-hook={base.customize}", _SUITE, str(tar)),
