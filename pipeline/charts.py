@@ -44,7 +44,7 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 
 
 def rendered(package: str, template: str, **values: object) -> str:
-    """Return the page of a template in a package; which extends `page.html`."""
+    """Return the page of a template in a package, which extends `page.html`."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("pipeline", ".")]),
         autoescape=select_autoescape(),

@@ -1,10 +1,10 @@
 """Sorted index: the numbers of held ids in sorted columns, built and asked for many ids at once.
 
-It takes the place of `state.id_index.HashIndex` where a worker reads a large state
-for one batch, as Spark's workers often do. Ids are hashed in columns, those of stored segments
-without an object for each. New ones form a *run*, sorted by hash; a run is merged with the one
-before it unless that is twice as long, so there are few, and what is merged loses its dead numbers.
-The ids of a run are all newer than those of the run before it.
+It takes the place of `state.id_index.HashIndex` where a worker reads a large state for one batch,
+as Spark's workers often do. Ids are hashed in columns, those of stored segments without an object
+for each. New ones form a *run*, sorted by hash; a run is merged with the one before it unless that
+is twice as long, so there are few, and what is merged loses its dead numbers. The ids of a run are
+all newer than those of the run before it.
 """
 
 import sys

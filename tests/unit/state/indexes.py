@@ -12,7 +12,7 @@ from state.id_index import HashIndex, MakeIndex
 
 
 class IndexKind(NamedTuple):
-    """An index, and how much of a hash tells ids apart."""
+    """An index, and the bits of a hash that it uses."""
 
     name: str
     make: MakeIndex
