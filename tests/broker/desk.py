@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
 from tests.broker.reading import committed, drained, ends
 from tests.broker.service import Service, Stage, configuration
-from tests.broker.topics import create_topic, done
+from tests.broker.topics import create_topic, delete_topic, done
 from tests.support.waiting import eventually
 
 SERVICE_ENDS_S = 120.0
@@ -114,8 +114,8 @@ class Desk(Stage):
         eventually(done)
 
     def delete(self, topic: str) -> None:
+        delete_topic(self.client, topic)
         admin = AdminClient({**self.client})
-        admin.delete_topics([topic])[topic].result(30)
         eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
 
     def truncate(self, topic: str, below: int) -> None:

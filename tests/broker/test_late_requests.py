@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.broker.batches import PARTITIONS, Batches, Ends, Members
 from tests.broker.conftest import Network, ThreeNetwork
@@ -29,7 +28,7 @@ from tests.broker.proxy import (
     Trouble,
     What,
 )
-from tests.broker.topics import create_topic
+from tests.broker.topics import create_topic, delete_topic
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.row(15), pytest.mark.row(29)]
@@ -132,8 +131,7 @@ class Place(NamedTuple):
         own = Batches(self.client, folder, topic, self.proxy, self.members)
         yield own
         own.close()
-        admin = AdminClient(dict(self.client))  # the next broker that is killed starts sooner
-        admin.delete_topics([topic])[topic].result(30)
+        delete_topic(self.client, topic)  # the next broker that is killed starts sooner
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Topics: made, and made wider, on a broker that may stand still for a while."""
+"""Topics: created, widened and deleted on a broker that may stand still for a while."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +24,20 @@ def create_topic(
     done(lambda: admin.create_topics([wanted], operation_timeout=30)[topic])
 
 
+def delete_topic(client: Mapping[str, str], topic: str) -> None:
+    """Delete a topic.
+
+    A broker asks the controller, and asks again if the first answer is lost. The controller then
+    answers that it does not know the topic, since the first request deleted it.
+    """
+    admin = AdminClient(dict(client))
+    try:
+        done(lambda: admin.delete_topics([topic], operation_timeout=30)[topic])
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+
+
 _NOT_YET = {
     KafkaError.INVALID_REPLICATION_FACTOR,  # it stood still, and is fenced until it is heard of
     KafkaError.REQUEST_TIMED_OUT,
@@ -33,7 +47,7 @@ _ALREADY = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
 
 
 def done(ask: Callable[[], "Future[None]"], limit_s: float = 120) -> None:
-    """Have a broker place partitions, and ask again one whose disk or processor stood still."""
+    """Have a broker change topics, and ask again one whose disk or processor stood still."""
     deadline, is_first = time.monotonic() + limit_s, True
     while True:
         try:

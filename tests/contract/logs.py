@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from service.kafka.client_log import ConsumerLog
 from service.kafka.clients import LIBRDKAFKA, PRODUCING
+from tests.broker.topics import delete_topic
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
@@ -92,7 +93,7 @@ class RealLog:
         return name
 
     def recreate(self, topic: str) -> None:
-        self._admin.delete_topics([topic])[topic].result(20)
+        delete_topic(self._properties, topic)
         for _ in range(ROUNDS_MAX):
             if topic not in self._admin.list_topics(timeout=10).topics:
                 break

@@ -19,6 +19,7 @@ from service.clock import product_version
 from state.segment import Segment
 from tests.broker.recorder import Recorder
 from tests.broker.service import REPOSITORY
+from tests.broker.topics import delete_topic
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import World
 from tests.helm.chart import Helm
@@ -199,4 +200,4 @@ def give_up(world: World) -> None:
         return all(place.error is None for place in answer.topic_partitions)
 
     eventually(is_reset)
-    admin.delete_topics([world.changelog])[world.changelog].result(30)
+    delete_topic(world.client, world.changelog)

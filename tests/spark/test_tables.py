@@ -41,6 +41,7 @@ from pipeline.tables import (
 )
 from tests.broker.conftest import create_topic
 from tests.broker.reading import still_open
+from tests.broker.topics import delete_topic
 from tests.spark.lake import lake
 from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.cluster import Broker
@@ -235,7 +236,7 @@ def test_a_topic_that_ends_before_what_was_read_is_refused(
     spark: SparkSession, broker: Broker, walk: Walk
 ) -> None:
     admin, topic = AdminClient(dict(broker.client_properties)), walk.topics[0]
-    admin.delete_topics([topic])[topic].result(LIMIT_S)
+    delete_topic(broker.client_properties, topic)
 
     def is_there_again() -> bool:
         admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(LIMIT_S)
