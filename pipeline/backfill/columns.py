@@ -6,7 +6,7 @@ needs of any other record is in `rest`, as JSON: the headers that some check rea
 record if it belongs to a transaction group, which is stored whole.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, cast
 
 import pandas as pd
@@ -72,39 +72,71 @@ def to_judge(records: DataFrame, inputs: BackfillInputs) -> DataFrame:
     more of its headers. `named` is there if the key or a header alone decides the address of some
     topic, `key` and `value` if a template reads them.
     """
-    found = records.where(sf.col("topic").isin(*inputs.by_topic))
-    found = found.withColumn("headers", headers_of(sf.col("headers")))
-    only = sf.get("headers", sf.lit(0))
-    has_only_id = (sf.size("headers") == 1) & only["key"].isin(*DUPLICATE_ID_ALIASES)
-    read = sf.when(~has_only_id, _named("headers", inputs.header_names))
-    found = found.withColumn("read", read).withColumn("identified", _identified(inputs, only))
-    slots = slots_of(inputs)
+    slots, plain = slots_of(inputs), _plain_id(inputs)
+    whole = {
+        "headers": headers_of(sf.col("headers")),
+        "key": sf.col("key"),
+        "value": sf.col("value"),
+        "is_header_read": _is_header_read(inputs),
+    }
     optional = {
         "named": _naming(inputs),
         "key": sf.col("key") if inputs.reads_keys else None,
         "value": sf.col("value") if inputs.reads_values else None,
     }
-    return found.select(
+    more = {name: column.alias(name) for name, column in optional.items() if column is not None}
+    # Each projection copies its rows, so the first one leaves out what nothing reads.
+    found = records.where(sf.col("topic").isin(*inputs.by_topic)).select(
         slots.slot(slots.index(*_decider(inputs))).alias(SLOT),
         slots.index(sf.col("topic"), sf.col("partition")).alias(PLACE_INDEX),
         "offset",
         # -1 for a record without a timestamp, as in Kafka's clients.
         sf.coalesce(sf.unix_millis("timestamp"), sf.lit(-1)).alias("timestamp_ms"),
-        _now_ms().alias("now_ms"),
-        sf.col("identified").alias("id"),
-        _rest(inputs).alias("rest"),
-        *(column.alias(name) for name, column in optional.items() if column is not None),
+        plain.alias("plain"),
+        sf.when(plain.isNull(), _struct(whole)).alias("other"),
+        *more.values(),
     )
+    found = found.withColumn("read", _named(sf.col("other")["headers"], inputs.header_names))
+    found = found.withColumn("id", sf.coalesce("plain", _identified()))
+    return found.select(
+        SLOT,
+        PLACE_INDEX,
+        "offset",
+        "timestamp_ms",
+        _now_ms().alias("now_ms"),
+        "id",
+        sf.when(sf.isnotnull("other"), _rest(inputs)).alias("rest"),
+        *more,
+    )
+
+
+def _plain_id(inputs: BackfillInputs) -> Column:
+    """Return the id of a record that has no other header, or null."""
+    only = sf.get("headers", sf.lit(0))
+    is_id = (sf.size("headers") == 1) & only["key"].isin(*DUPLICATE_ID_ALIASES)
+    is_short = sf.octet_length(only["value"]) <= ID_BYTES_MAX
+    return sf.when(is_id & is_short & _is_header_read(inputs), only["value"])
+
+
+def _is_header_read(inputs: BackfillInputs) -> Column:
+    """Return whether the id of a record is that of a header, and not of its topic's template."""
+    templated = [topic for topic, route in inputs.by_topic.items() if route.settings.id]
+    return ~sf.col("topic").isin(*templated)
+
+
+def _struct(fields: Mapping[str, Column]) -> Column:
+    return sf.struct(*(column.alias(name) for name, column in fields.items()))
 
 
 def _now_ms() -> Column:
     """Return the time of the batch in a stream, which is the same if the batch is repeated.
 
-    Spark writes a number into the code that it generates, which it would have to compile again for
-    each batch. An array is passed by reference, and a constant index would make it a number.
+    Spark writes the time as a number into the code that it generates for most expressions, and
+    would compile that code again for each batch. It evaluates a lambda function without generated
+    code.
     """
-    zero = sf.col("partition") * 0
-    return sf.get(sf.array(sf.unix_millis(sf.current_timestamp())), zero)
+    now_ms = sf.unix_millis(sf.current_timestamp())
+    return sf.get(sf.transform(sf.array(now_ms), lambda time_ms: time_ms), sf.lit(0))
 
 
 def _rest(inputs: BackfillInputs) -> Column:
@@ -112,23 +144,23 @@ def _rest(inputs: BackfillInputs) -> Column:
 
     Spark writes binary values as base64, and leaves null fields out.
     """
-    in_group = sf.isnotnull("read") & sf.exists("read", _is_of_group)
+    other = sf.col("other")
+    in_group = sf.exists("read", _is_of_group)
     named = inputs.named_headers
-    other = (
+    unnamed = (
         sf.filter("read", lambda header: ~header["key"].isin(*named)) if named else sf.col("read")
     )
-    has_only_id = sf.isnotnull("identified") & (sf.isnull("read") | (sf.size(other) == 1))
-    headers = sf.when(in_group, sf.col("headers")).otherwise(sf.coalesce("read", "headers"))
-    needed = [headers.alias("headers")]
+    has_only_id = sf.isnotnull("id") & (sf.size(unnamed) == 1)
+    headers = sf.when(in_group, other["headers"]).otherwise(sf.col("read"))
+    needed = {"headers": headers}
     if not inputs.reads_keys:
-        is_needed = sf.isnull("identified") | in_group
-        needed.append(sf.when(is_needed, sf.col("key")).alias("key"))
+        needed["key"] = sf.when(sf.isnull("id") | in_group, other["key"])
     if not inputs.reads_values:
-        needed.append(sf.when(in_group, sf.col("value")).alias("value"))
-    return sf.when(in_group | ~has_only_id, sf.to_json(sf.struct(*needed)))
+        needed["value"] = sf.when(in_group, other["value"])
+    return sf.when(in_group | ~has_only_id, sf.to_json(_struct(needed)))
 
 
-def _named(headers: str, names: Sequence[str]) -> Column:
+def _named(headers: Column, names: Sequence[str]) -> Column:
     return sf.filter(headers, lambda header: header["key"].isin(*names))
 
 
@@ -136,16 +168,13 @@ def _is_of_group(header: Column) -> Column:
     return (header["key"] == GROUP) & header["value"].isNotNull()
 
 
-def _identified(inputs: BackfillInputs, only: Column) -> Column:
+def _identified() -> Column:
     """Return the id if it alone takes the record to a verdict, or null, as `plain_ids` does."""
-    relevant = _named("read", [*sorted(DUPLICATE_ID_ALIASES), *sorted(NOT_PLAIN)])
+    relevant = _named(sf.col("read"), [*sorted(DUPLICATE_ID_ALIASES), *sorted(NOT_PLAIN)])
     first = sf.get(relevant, sf.lit(0))
     is_alone = (sf.size(relevant) == 1) & first["key"].isin(*DUPLICATE_ID_ALIASES)
-    found = sf.when(sf.isnull("read"), only["value"]).when(is_alone, first["value"])
-    templated = [topic for topic, route in inputs.by_topic.items() if route.settings.id]
-    if templated:
-        found = sf.when(~sf.col("topic").isin(*templated), found)
-    return sf.when(sf.octet_length(found) <= ID_BYTES_MAX, found)
+    is_short = sf.octet_length(first["value"]) <= ID_BYTES_MAX
+    return sf.when(sf.col("other")["is_header_read"] & is_alone & is_short, first["value"])
 
 
 def _naming(inputs: BackfillInputs) -> Column | None:
