@@ -27,7 +27,15 @@ _DEFAULTS: Final = {
     "startingOffsets": "earliest",
     "failOnDataLoss": "true",
     "groupIdPrefix": "ringfence-spark",
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
+    "kafka.max.poll.records": "5000",
+    "kafka.receive.buffer.bytes": "-1",
 }
+"""Used where the caller gives nothing else.
+
+Kafka's own limits suit consumers that react to each record: a task of Spark reads thousands in a
+row, and would wait for most of its time. -1 leaves the buffer of a connection to the system.
+"""
 _SPARK_MIN: Final = 4
 """Major version of Spark; earlier ones lack functions that the columns use."""
 
