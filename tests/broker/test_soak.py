@@ -29,13 +29,17 @@ def soak(
 
 
 @pytest.mark.parametrize(
-    "manner", [Manner(), CROWD], ids=["scope partition", "two workers, scope address"]
+    "manner",
+    [
+        pytest.param(Manner(), id="scope partition", marks=pytest.mark.long),
+        pytest.param(CROWD, id="two workers, scope address"),
+    ],
 )
 def test_a_short_soak_holds_every_promise(tmp_path: Path, manner: Manner) -> None:
     soak(tmp_path, manner)
 
 
 @pytest.mark.row(13)
-@pytest.mark.parametrize("seconds", [24, pytest.param(180, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [12, pytest.param(180, marks=pytest.mark.long)])
 def test_a_crowd_that_comes_and_goes_decides_as_one(tmp_path: Path, seconds: int) -> None:
     soak(tmp_path, CROWD, seconds, [Kind.LEAVE])

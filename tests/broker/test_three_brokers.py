@@ -90,7 +90,9 @@ def working(
 
 @pytest.mark.row(14)
 @pytest.mark.row(36)
-@pytest.mark.parametrize("end", [EmbeddedBroker.stop, EmbeddedBroker.kill])
+@pytest.mark.parametrize(
+    "end", [pytest.param(EmbeddedBroker.stop, marks=pytest.mark.long), EmbeddedBroker.kill]
+)
 def test_each_of_three_brokers_goes_in_turn_while_instances_are_killed(
     brokers: ThreeBrokers,
     client: Mapping[str, str],
