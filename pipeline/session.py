@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -32,10 +32,19 @@ _RESULTS_DEPEND_ON: Final = {
 _DEFAULTS: Final = {
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # PySpark would look up and send the line of Python that calls each function on a column.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A batch writes few files for each day and address, and many small ones are put together.
     "spark.databricks.delta.optimizeWrite.enabled": "true",
     "spark.databricks.delta.autoCompact.enabled": "true",
 }
+_CLASSES: Final = {
+    "functions": "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.functions": "org.apache.spark.sql.functions",
+    "PythonUtils": "org.apache.spark.api.python.PythonUtils",
+    "PythonSQLUtils": "org.apache.spark.sql.api.python.PythonSQLUtils",
+}
+"""Classes that PySpark uses for each function on a column, by the names that it has for them."""
 _JARS: Final = "spark.jars"
 _EXTENSIONS: Final = "spark.sql.extensions"
 _DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
@@ -79,7 +88,9 @@ def open_session(options: SessionOptions = SessionOptions()) -> SparkSession:  #
     builder = SparkSession.builder.appName("ringfence")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    _remember_classes(session)
+    return session
 
 
 def submitted_settings(options: SessionOptions, given: Mapping[str, str]) -> dict[str, str]:
@@ -128,6 +139,16 @@ def _added(given: Mapping[str, str], name: str, *entries: str) -> str:
     """Return a setting that is a list, with these entries added where they are missing."""
     listed = [each for each in given.get(name, "").split(",") if each]
     return ",".join(dict.fromkeys([*listed, *entries]))
+
+
+def _remember_classes(session: SparkSession) -> None:
+    """Have PySpark ask the JVM for its classes once.
+
+    It would ask at each use. The JVM looks for a short name in every jar and imported package.
+    """
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - PySpark itself looks here
+    for name, qualified in _CLASSES.items():
+        setattr(jvm, name, getattr(jvm, qualified))
 
 
 def _pairs(conf: tuple[str, ...]) -> dict[str, str]:

@@ -57,6 +57,7 @@ def test_a_submitted_job_keeps_the_settings_it_was_given() -> None:
     others = settings.keys() - RESULTS_DEPEND_ON.keys()
     assert others == {
         "spark.sql.extensions",
+        "spark.python.sql.dataFrameDebugging.enabled",
         "spark.sql.streaming.stopTimeout",
         "spark.databricks.delta.optimizeWrite.enabled",
     }
