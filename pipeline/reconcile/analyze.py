@@ -3,7 +3,8 @@
 Frames in, results out; this module does not read topics.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Final, NamedTuple
@@ -60,7 +61,9 @@ def address_rows(measured: DataFrame) -> tuple[tuple[AddressFound, ...], int]:
         sf.min("exact").alias("exact"),
     )
     ordered = per_address.orderBy(sf.desc("missed"), sf.desc("copies"), "cache")
-    return tuple(map(_address, ordered.limit(ADDRESSES_MAX).collect())), per_address.count()
+    rows = ordered.limit(ADDRESSES_MAX).collect()
+    total = len(rows) if len(rows) < ADDRESSES_MAX else per_address.count()
+    return tuple(map(_address, rows)), total
 
 
 def distances(
@@ -68,6 +71,8 @@ def distances(
 ) -> tuple[DuplicateDistances, ...]:
     """Return the distribution of the distances of copies, for these addresses."""
     names = [found.address for found in drawn if found.copies]
+    if not names:
+        return ()
     power = sf.ceil(sf.log2(sf.col("needed"))).cast("int")
     rows = (
         measured.where(sf.col("cache").isin(*names) & sf.col("needed").isNotNull())
@@ -184,9 +189,13 @@ def judge(
     `append` is given the records, and returns how many of the violations are new.
     """
     since = given.since
-    origins, pairs = _pair(spark, given, look)
-    known = _known(spark, given, origins, pairs)
-    measured = kept(with_greatest_gaps(kept(cache_model.measured(known.where("judged")))))
+    origins = _origins(spark, given, look)
+    of_addresses = _of_addresses(origins)
+    timeless = any(row["timeless"] for row in of_addresses)
+    pairs = _pairs(spark, given, origins, timeless=timeless)
+    addresses = [row["address"] for row in of_addresses if row["address"] is not None]
+    known = _known(spark, given, pairs, addresses)
+    measured = _measured(given, known)
     lost = kept(
         excused(
             *(known, measured, given.carried),
@@ -200,31 +209,34 @@ def judge(
     compared = ComparedRecords(known, lost, named)
     judged, lost = known.where("judged AND fresh"), lost.where("fresh")
     measured = measured.where("fresh")
-    addresses, addresses_total = address_rows(measured)
+    found, addresses_total = address_rows(measured)
     slots, slot_ms = time_slots(judged)
+    faults, faults_total = _faults(named, look.faults_max)
     return ReconcileResult(
         group=given.plan.group,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         inputs=given.plan.inputs,
         fates=_fates(judged, lost),
-        faults_total=_totals(named),
-        faults=_first(named, look.faults_max),
-        addresses=addresses,
+        faults_total=faults_total,
+        faults=faults,
+        addresses=found,
         addresses_total=addresses_total,
-        distances=distances(measured, addresses[:DRAWN_MAX]),
+        distances=distances(measured, found[:DRAWN_MAX]),
         slots=slots,
         slot_ms=slot_ms,
         faults_new=None if append is None else append(compared),
     )
 
 
-def _pair(
-    spark: SparkSession, given: Evidence, look: AnalyzeOptions
-) -> tuple[DataFrame, DataFrame]:
-    """Return the inputs with their dead letters, and the pairs of inputs and outputs."""
+def _fingerprints(given: Evidence) -> Fingerprints:
+    plan = given.plan
+    return Fingerprints.of(given.cut.cluster_id, plan.inputs, stamps=plan.stamps)
+
+
+def _origins(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> DataFrame:
+    """Return the inputs with their dead letters."""
     plan, cut = given.plan, given.cut
-    prints = Fingerprints.of(cut.cluster_id, plan.inputs, stamps=plan.stamps)
-    inputs = inputs_of(given.inputs, plan.rules, prints)
+    inputs = inputs_of(given.inputs, plan.rules, _fingerprints(given))
     letters = letters_of(given.letters, plan.inputs)
     if look.redriven:
         letters = letters.withColumn("redriven", sf.lit(col=True))
@@ -234,7 +246,7 @@ def _pair(
     judged = sf.col("place.offset") < sf.col("committed")
     fresh = sf.col("place.offset") >= sf.col("done")
     is_retained = sf.col("origin.offset") >= sf.coalesce("begin", sf.lit(0))
-    origins = kept(
+    return kept(
         with_letters(
             _waiting(
                 spark,
@@ -250,14 +262,28 @@ def _pair(
             _limited(letters, "origin", limits).where(is_retained).drop(*_LIMITS),
         )
     )
-    outputs = outputs_of(given.outputs, prints)
+
+
+def _of_addresses(origins: DataFrame) -> list[Row]:
+    """Return each address of the inputs, and none, with the number of `timeless` records.
+
+    A record without a time, or with the time 0, goes out with the time of its decision.
+    """
+    existing = origins.where(sf.col("place").isNotNull())
+    timeless = sf.count_if(sf.col("time_ms") <= 0)
+    return existing.groupBy("address").agg(timeless.alias("timeless")).collect()
+
+
+def _pairs(
+    spark: SparkSession, given: Evidence, origins: DataFrame, *, timeless: bool
+) -> DataFrame:
+    """Return the pairs of inputs and outputs; `timeless` is whether an input is."""
+    outputs = outputs_of(given.outputs, _fingerprints(given))
     if given.since is not None and given.since.ignored is not None:
         outputs = outputs.join(given.since.ignored, "place", "left_anti")
     existing = origins.where(sf.col("place").isNotNull())
-    # A record without a time, or with the time 0, goes out with the time of its decision.
-    timeless = not existing.where(sf.col("time_ms") <= 0).isEmpty()
-    pairs = matched(existing, outputs, by_time=cut.keeps_time and not timeless)
-    return origins, _with_recent(spark, pairs, given.since)
+    pairs = matched(existing, outputs, by_time=given.cut.keeps_time and not timeless)
+    return _with_recent(spark, pairs, given.since)
 
 
 def _waiting(spark: SparkSession, inputs: DataFrame, since: Since | None) -> DataFrame:
@@ -293,9 +319,11 @@ def _with_recent(spark: SparkSession, pairs: DataFrame, since: Since | None) -> 
     )
 
 
-def _known(spark: SparkSession, given: Evidence, origins: DataFrame, pairs: DataFrame) -> DataFrame:
+def _known(
+    spark: SparkSession, given: Evidence, pairs: DataFrame, addresses: Sequence[str]
+) -> DataFrame:
     """Return the pairs with their addresses' settings, and whether retention may hide a fate."""
-    known = kept(cache_model.remembered(pairs, _settings(spark, given, origins)))
+    known = kept(cache_model.remembered(pairs, _settings(spark, given, addresses)))
     written = {**given.cut.outputs, **given.cut.letters}
     wanted = given.since.wanted if given.since else (lambda _each: 0)
     paths = tolerated.truncated_paths(given.plan, given.cut.inputs, written, wanted)
@@ -303,14 +331,19 @@ def _known(spark: SparkSession, given: Evidence, origins: DataFrame, pairs: Data
     return kept(unsure) if paths else unsure
 
 
-def _settings(spark: SparkSession, given: Evidence, origins: DataFrame) -> DataFrame:
+def _settings(spark: SparkSession, given: Evidence, addresses: Sequence[str]) -> DataFrame:
     """Return the settings of the addresses that occur."""
-    rows = origins.select("address").where(sf.col("address").isNotNull()).distinct().collect()
     book, earlier = given.plan.book, given.plan.earlier
-    own = [memory_of(book, row[0], earlier) for row in rows]
-    bridged = [memory_of(book, row[0], earlier, bridged=True) for row in rows]
-    names = [row[0] for row in rows]
-    return cache_model.settings_frame(spark, zip(names, own, bridged, strict=True))
+    own = [memory_of(book, each, earlier) for each in addresses]
+    bridged = [memory_of(book, each, earlier, bridged=True) for each in addresses]
+    return cache_model.settings_frame(spark, zip(addresses, own, bridged, strict=True))
+
+
+def _measured(given: Evidence, known: DataFrame) -> DataFrame:
+    """Return the records that an address judged, with the distances to earlier ones."""
+    shared = any(rule.scope == "address" for rule in given.plan.rules)
+    measured = kept(cache_model.measured(known.where("judged"), shared=shared))
+    return kept(with_greatest_gaps(measured)) if shared else measured
 
 
 def _violations(
@@ -341,14 +374,15 @@ def _has_one_partition(given: Evidence) -> bool:
     return sum(each.topic in topics for each in given.cut.inputs) <= 1
 
 
-def _totals(named: DataFrame) -> dict[str, int]:
-    found = {row["kind"]: row["count"] for row in named.groupBy("kind").count().collect()}
-    return {kind: found.get(kind, 0) for kind in violations.KINDS}
-
-
-def _first(named: DataFrame, limit: int) -> tuple[Violation, ...]:
-    rows = named.orderBy("kind", "topic", "partition", "offset").limit(limit).collect()
-    return tuple(Violation(*row) for row in rows)
+def _faults(named: DataFrame, limit: int) -> tuple[tuple[Violation, ...], dict[str, int]]:
+    """Return the first violations, and the number of all by kind."""
+    ordered = named.orderBy("kind", "topic", "partition", "offset")
+    first = tuple(Violation(*row) for row in ordered.limit(limit).collect())
+    if len(first) < limit:
+        found: Mapping[str, int] = Counter(violation.kind for violation in first)
+    else:
+        found = {row["kind"]: row["count"] for row in named.groupBy("kind").count().collect()}
+    return first, {kind: found.get(kind, 0) for kind in violations.KINDS}
 
 
 def _fates(judged: DataFrame, lost: DataFrame) -> dict[str, int]:

@@ -142,8 +142,11 @@ def remembered(pairs: DataFrame, settings: DataFrame) -> DataFrame:
     )
 
 
-def measured(known: DataFrame) -> DataFrame:
+def measured(known: DataFrame, *, shared: bool) -> DataFrame:
     """Add `gap`, `needed` and `since_ms` to the records that an address judged, in order.
+
+    Unless an address may be `shared` by input partitions, all orders are known, so `gap_max`, which
+    `with_greatest_gaps` adds, is there too.
 
     All three are null for the first record of an id, whose gap is `gap_least` or more if an earlier
     record was not read. `exact` is whether the order is known. `previous` is the last accepted
@@ -163,31 +166,37 @@ def measured(known: DataFrame) -> DataFrame:
     counts = accepted | lost | sf.col("strategy").isin(_REFRESHING)
     is_first = sf.col("nth") == 1
     lane = sf.concat_ws("-", "place.topic", "place.partition")
-    exact = judged.groupBy(*_CACHE).agg((sf.min(lane) == sf.max(lane)).alias("exact"))
-    latest = sf.struct(
-        *("place", "accepted_so_far", "decided_at_ms", "soonest_ms", "latest_ms", "recent")
-    )
-    ordered = (
-        with_bounds(judged)
-        .join(sf.broadcast(exact), [*_CACHE])
-        .withColumn("nth", sf.row_number().over(same))
-        .withColumn("counts", counts)
-    )
+    latest = ["place", "accepted_so_far", "decided_at_ms", "recent"]
+    if shared:
+        exact = judged.groupBy(*_CACHE).agg((sf.min(lane) == sf.max(lane)).alias("exact"))
+        judged = with_bounds(judged).join(sf.broadcast(exact), [*_CACHE])
+        latest += ["soonest_ms", "latest_ms"]
+    else:
+        judged = judged.withColumn("exact", sf.lit(col=True))
+    ordered = judged.withColumns({"nth": sf.row_number().over(same), "counts": counts})
     so_far = {"accepted_so_far": sf.col("counts"), "ids_so_far": is_first}
-    return (
+    previous = sf.max_by(sf.struct(*latest), _when(accepted, "accepted_so_far")).over(before)
+    gap = sf.col("accepted_so_far") - sf.col("previous.accepted_so_far")
+    found = (
         with_running_counts(ordered, _CACHE, order, so_far)
-        .withColumn("previous", sf.max_by(latest, _when(accepted, "accepted_so_far")).over(before))
-        .withColumn("accepted_ms", sf.max(_when(accepted, "least_ms")).over(before))
-        .withColumn("first_id", sf.max(_when(is_first, "ids_so_far")).over(before))
-        .withColumn("gap", sf.col("accepted_so_far") - sf.col("previous.accepted_so_far"))
-        .withColumn("gap", sf.when(sf.col("counts"), sf.col("gap")).otherwise(sf.col("gap") + 1))
-        .withColumn(
-            "gap_least", sf.col("accepted_so_far") + sf.when(~sf.col("counts"), 1).otherwise(0)
+        .withColumns(
+            {
+                "previous": previous,
+                "accepted_ms": sf.max(_when(accepted, "least_ms")).over(before),
+                "first_id": sf.max(_when(is_first, "ids_so_far")).over(before),
+            }
         )
-        .withColumn("needed", sf.col("ids_so_far") - sf.col("first_id") + 1)
-        .withColumn("since_ms", sf.col("decided_at_ms") - sf.col("previous.decided_at_ms"))
+        .withColumns(
+            {
+                "gap": sf.when(sf.col("counts"), gap).otherwise(gap + 1),
+                "gap_least": sf.col("accepted_so_far") + sf.when(~sf.col("counts"), 1).otherwise(0),
+                "needed": sf.col("ids_so_far") - sf.col("first_id") + 1,
+                "since_ms": sf.col("decided_at_ms") - sf.col("previous.decided_at_ms"),
+            }
+        )
         .drop("nth", "first_id", "ids_so_far", "accepted_so_far")
     )
+    return found if shared else found.withColumn("gap_max", sf.col("gap"))
 
 
 def is_held() -> Column:
