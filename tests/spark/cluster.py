@@ -318,7 +318,7 @@ def prove(spark: SparkSession, records: int, each: int) -> list[dict[str, list[s
 
 
 JOBS: Final[Mapping[str, Callable[..., Any]]] = {
-    each.__name__: each for each in (executors, decide, decided, tabulate, prove)
+    each.__name__: each for each in (executors, decide, tabulate, prove)
 }
 
 

@@ -1,9 +1,13 @@
-"""Jobs on executors of their own, which are killed in the middle of a batch, as is the driver."""
+"""Jobs on executors of their own, which are killed in the middle of a batch, as is the driver.
+
+One cluster does all jobs, one after another. The last is a backfill whose driver is killed, and the
+session that all tests share takes it up again.
+"""
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -11,12 +15,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from pyspark.sql import SparkSession
 
 from pipeline.backfill.decider import SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
 from service.config.load import load
 from state.model import PartitionId
-from tests.spark.cluster import REPOSITORY, Batch, Driver, last_batch
+from tests.spark.cluster import REPOSITORY, Batch, Driver, decide, decided, last_batch
 from tests.spark.test_tables import Publisher, make_topic
 from tests.unit.pipeline.backfill.histories import NOW_MS, history
 from tests.unit.pipeline.backfill.the_service import Said, TheService
@@ -44,22 +49,32 @@ window_size = 300
 window_ms = 100000000
 """
 Place = tuple[PartitionId, int]
-NO_BATCH: Final = Batch(-1, is_done=True, has_saved=False)
 
 
 class History(NamedTuple):
-    """A history, and a backfill of it that lost an executor and then its driver."""
+    """A history, and a backfill of it."""
 
     expected: Mapping[Place, Said]
     """What the service says."""
     target: Path
-    job: Mapping[str, object]
+    job: Mapping[str, Any]
     """The arguments of the backfill."""
-    cut_short: Batch
-    """The batch in which the driver was killed."""
 
     def batch(self) -> Batch:
         return last_batch(self.target / "checkpoint")
+
+
+class Lost(NamedTuple):
+    """Jobs that each lost an executor, and what they found."""
+
+    planted: Mapping[str, Sequence[str]]
+    """Faults of the records that were reconciled, by kind."""
+    proved: Mapping[str, Sequence[str]]
+    ids: Sequence[str]
+    """Of the messages in the table."""
+    history: History
+    cut_short: Batch
+    """The batch of the backfill in which the driver was killed."""
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +92,32 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
 
 
 @pytest.fixture(scope="module")
-def cut_short(tmp_path_factory: pytest.TempPathFactory, code: Sequence[Path]) -> History:
-    folder = tmp_path_factory.mktemp("cut-short")
+def lost(tmp_path_factory: pytest.TempPathFactory, code: Sequence[Path], broker: Broker) -> Lost:
+    folder = tmp_path_factory.mktemp("lost")
+    history = history_in(folder)
+    publisher = Publisher(broker, topic := make_topic(broker, ".unique"))
+    for _ in range(2):
+        publisher.send(SENT // 2, "committed")
+        publisher.send(100, "aborted")
+    with Driver(folder / "driver", code) as driver:
+        proof = driver.begin("prove", records=1_000, each=4)
+        driver.kill_executor(driver.has_kept_frames)
+        planted, proved = proof()
+        tables = folder / "tables"
+        place = {"servers": broker.bootstrap_servers, "topic": topic, "target": str(tables)}
+        table = driver.begin("tabulate", **place, batch_records=SENT // BATCHES)
+        driver.kill_executor(lambda: last_batch(tables / "checkpoints/messages").is_under_way)
+        ids = table()
+        driver.begin("decide", **history.job)
+        driver.kill_executor(lambda: history.batch().is_under_way)
+        first = history.batch().number
+        driver.kill_in_batch(
+            lambda: history.batch().is_partly_saved and history.batch().number > first
+        )
+    return Lost(planted, proved, ids, history, history.batch())
+
+
+def history_in(folder: Path) -> History:
     random = Random(1)
     rows = history(random, "ring", ORDERS, RECORDS) + history(random, "window", RETURNS, RECORDS)
     file, table, target = folder / "ringfence.toml", folder / "table", folder / "target"
@@ -91,19 +130,7 @@ def cut_short(tmp_path_factory: pytest.TempPathFactory, code: Sequence[Path]) ->
         own = [row for row in rows if row.source == source]
         expected |= TheService(source, inputs, Random(1), NOW_MS).say(own)
     names = {"config": str(file), "table": str(table), "target": str(target)}
-    made = History(expected, target, {**names, "batch_records": len(rows) // BATCHES}, NO_BATCH)
-    with Driver(folder / "driver", code) as driver:
-        driver.begin("decide", **made.job)
-        driver.kill_executor(lambda: made.batch().is_under_way)
-        first = made.batch().number
-        driver.kill_in_batch(lambda: made.batch().is_partly_saved and made.batch().number > first)
-    return made._replace(cut_short=made.batch())
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory, code: Sequence[Path]) -> Iterator[Driver]:
-    with Driver(tmp_path_factory.mktemp("cluster") / "driver", code) as running:
-        yield running
+    return History(expected, target, {**names, "batch_records": len(rows) // BATCHES})
 
 
 def arrow(rows: Sequence[SparkRecord]) -> pa.Table:
@@ -135,37 +162,24 @@ def said(rows: Sequence[Sequence[Any]]) -> Mapping[Place, Said]:
 
 
 def test_a_backfill_that_loses_an_executor_and_its_driver_decides_each_record_once(
-    cut_short: History, driver: Driver
+    lost: Lost, spark: SparkSession
 ) -> None:
-    assert cut_short.cut_short.is_partly_saved
-    target = cut_short.target
-    driver.do("decide", **cut_short.job)
-    assert said(driver.do("decided", target=str(target))) == cut_short.expected
+    assert lost.cut_short.is_partly_saved
+    history = lost.history
+    decide(spark, **history.job)
+    assert said(decided(spark, str(history.target))) == history.expected
     # As if it had been killed again, after the table listed the last batch.
-    last = cut_short.batch().number
+    last = history.batch().number
     for name in (f"{last}", f".{last}.crc"):
-        (target / "checkpoint" / "commits" / name).unlink()
-    driver.do("decide", **cut_short.job)
-    assert said(driver.do("decided", target=str(target))) == cut_short.expected
+        (history.target / "checkpoint" / "commits" / name).unlink()
+    decide(spark, **history.job)
+    assert said(decided(spark, str(history.target))) == history.expected
 
 
-def test_a_table_whose_run_loses_an_executor_has_each_committed_message_once(
-    driver: Driver, broker: Broker, tmp_path: Path
-) -> None:
-    publisher = Publisher(broker, topic := make_topic(broker, ".unique"))
-    for _ in range(2):
-        publisher.send(SENT // 2, "committed")
-        publisher.send(100, "aborted")
-    place = {"servers": broker.bootstrap_servers, "topic": topic, "target": str(tmp_path)}
-    end = driver.begin("tabulate", **place, batch_records=SENT // BATCHES)
-    driver.kill_executor(lambda: last_batch(tmp_path / "checkpoints" / "messages").is_under_way)
-    ids = end()
-    assert len(set(ids)) == len(ids) == SENT
-    assert not [each for each in ids if each.startswith("aborted")]
+def test_a_table_whose_run_loses_an_executor_has_each_committed_message_once(lost: Lost) -> None:
+    assert len(set(lost.ids)) == len(lost.ids) == SENT
+    assert not [each for each in lost.ids if each.startswith("aborted")]
 
 
-def test_a_reconciliation_that_loses_an_executor_finds_every_fault(driver: Driver) -> None:
-    end = driver.begin("prove", records=1_000, each=4)
-    driver.kill_executor(driver.has_kept_frames)
-    planted, found = end()
-    assert found == planted != {}
+def test_a_reconciliation_that_loses_an_executor_finds_every_fault(lost: Lost) -> None:
+    assert lost.proved == lost.planted != {}
