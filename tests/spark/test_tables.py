@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 PARTITIONS = 2
 NOON_MS, DAY_MS = 1_357_041_600_123, 86_400_000
 COMMAND = 'from pipeline.command import app; app(prog_name="ringfence pipeline")'
-BATCH, BATCHES = 10_000, 6
+BATCH, BATCHES = 2_000, 6
 
 
 def make_topic(broker: Broker, suffix: str = "") -> str:
@@ -404,6 +404,12 @@ def batches(target: Path) -> int:
     return len(list((target / "checkpoints" / "messages" / "commits").glob("[0-9]*")))
 
 
+def has_more_files(target: Path) -> Callable[[], bool]:
+    """Whether the table has files that it had not at first, whether they are committed or not."""
+    known = len(files(target))
+    return lambda: len(files(target)) > known
+
+
 def has_rows(spark: SparkSession, target: Path, rows: int) -> Callable[[], bool]:
     """Whether the table has so many rows; it is looked at once after each batch."""
     counted: dict[int, int] = {}
@@ -447,28 +453,31 @@ def test_runs_that_are_killed_and_terminated_leave_to_the_next_one_each_row_once
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     publisher = Publisher(broker, make_topic(broker))
-    for _ in range(BATCHES):
-        publisher.send(500, "aborted")
-        publisher.send(BATCH, "committed")
+
+    def publish(batches: int) -> None:
+        for _ in range(batches):
+            publisher.send(500, "aborted")
+            publisher.send(BATCH, "committed")
+
+    publish(BATCHES)
     rows = BATCH * BATCHES
-    for ending in (signal.SIGKILL, signal.SIGTERM):
-        words = ("--batch-records", str(BATCH))
-        with start_command(broker, publisher.topic, tmp_path, *words) as running:
-            # In the middle of the second batch, which the next run begins with: files are there.
-            wait_for(lambda: batches(tmp_path) > 0, running)
-            found = len(files(tmp_path))
-            wait_for(lambda found=found: len(files(tmp_path)) > found, running)  # type: ignore[misc]
-            os.kill(running.pid, ending) if ending is signal.SIGTERM else os.killpg(
-                running.pid, ending
-            )
-            running.communicate(timeout=LIMIT_S)
-        assert running.returncode != 0
+    words = ("--batch-records", str(BATCH))
+    with start_command(broker, publisher.topic, tmp_path, *words) as running:
+        # In the middle of the second batch, which the next run begins with: files are there.
+        wait_for(lambda: batches(tmp_path) > 0, running)
+        wait_for(has_more_files(tmp_path), running)
+        os.killpg(running.pid, signal.SIGKILL)
+        running.communicate(timeout=LIMIT_S)
+    assert running.returncode != 0
     assert read_table(spark, tmp_path, "messages").count() < rows
     continuing = ("--continuous", "--every", "1s")
     with start_command(broker, publisher.topic, tmp_path, *continuing) as running:
         wait_for(has_rows(spark, tmp_path, rows), running)
         publisher.send(10, "committed")
         wait_for(has_rows(spark, tmp_path, rows + 10), running)
+        in_a_batch = has_more_files(tmp_path)
+        publish(1)
+        wait_for(in_a_batch, running)
         running.terminate()
         shown, told = running.communicate(timeout=LIMIT_S)
     assert running.returncode == 0, told
@@ -478,7 +487,10 @@ def test_runs_that_are_killed_and_terminated_leave_to_the_next_one_each_row_once
         "stream-ends",
     ]
     assert sum(line["rows"] for line in lines if line["event"] == "batch") >= 10
-    assert {"messages", f"{rows + 10:,}"} <= set(shown.split())
+    before = read_table(spark, tmp_path, "messages").count()
+    assert {"messages", f"{before:,}"} <= set(shown.split())
+    rows += 10 + BATCH
+    update_tables(spark, source(broker, publisher.topic), tmp_path)
     names = read_table(spark, tmp_path, "messages").select(sf.col("duplicate_id").cast("string"))
-    assert names.count() == names.distinct().count() == rows + 10
+    assert names.count() == names.distinct().count() == rows
     assert names.where("duplicate_id LIKE 'aborted%'").isEmpty()

@@ -1,12 +1,14 @@
 """What the commands on Spark show: names as they are called, and no character that acts."""
 
 import io
+import os
+import signal
 
 import pytest
 import typer
 from rich.table import Table
 
-from pipeline.options import TerminalOutput, duration_s
+from pipeline.options import TerminalOutput, duration_s, spark_command
 
 
 def test_no_name_acts_on_the_terminal_or_is_taken_for_markup() -> None:
@@ -18,6 +20,15 @@ def test_no_name_acts_on_the_terminal_or_is_taken_for_markup() -> None:
     terminal.print("[b]\x1bc")
     for told in (r"t\u202e", r"address\x9b", r"[red]a\x1b[2J\x0d", r"[b]\x1bc"):
         assert told in out.getvalue()
+
+
+def test_sigterm_interrupts_a_command_as_ctrl_c_does() -> None:
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(KeyboardInterrupt), spark_command(uses_spark=False):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def test_a_duration_is_a_number_and_a_unit() -> None:
