@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
-run: .venv/demo ## real flights through a real broker, killed half-way (ARGS=--exit ends by itself)
+run: .venv/demo .venv/native ## real flights through a real broker, killed half-way (ARGS=--exit ends by itself)
 	$(BIN)/ringfence demo $(ARGS)
 
 test: .venv/dev .venv/spark .venv/helm .venv/docs/made ## tests of every kind that this machine can run
@@ -155,7 +155,12 @@ clean: ## remove the environment and everything that runs left behind
 	$(PIP) --no-build-isolation --no-deps --editable .
 	touch $@
 
-.venv/dev: .venv/demo requirements/dev.txt
+# Optional: where it cannot be built, the service runs the same path in Python.
+.venv/native: .venv/demo native/ringfence_native.c native/build.py
+	@$(BIN)/python native/build.py
+	@touch $@
+
+.venv/dev: .venv/demo .venv/native requirements/dev.txt
 	$(PIP_TOOLS) --require-hashes -r requirements/dev.txt
 	touch $@
 

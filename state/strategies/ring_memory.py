@@ -6,9 +6,9 @@ Dropping the draft is the abort: the next draft first removes what the last one 
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, repeat
-from typing import Final, cast
+from typing import ClassVar, Final, NamedTuple, cast
 
 from state.id_index import IdIndex, MakeIndex
 from state.keys import SEGMENTS
@@ -28,6 +28,7 @@ from state.store import Store
 from state.strategies import ring_admin
 from state.strategies.base import (
     Admit,
+    CommittedState,
     Draft,
     DuplicateKey,
     HeldId,
@@ -376,6 +377,36 @@ class IndexedRing:
         return self._row[1]
 
 
+class RingForms(NamedTuple):
+    """How rings are loaded: with their ids in memory, and with their ids in the store."""
+
+    whole: Callable[[Iterable[tuple[bytes, bytes]]], CommittedState]
+    indexed: Callable[
+        [Iterable[tuple[bytes, bytes]], StoredSize, ReadSegment, MakeIndex], CommittedState
+    ]
+
+
+def _whole(entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
+    ring = InMemoryRing()
+    ring.absorb([decode(value) for _, value in entries])
+    return ring
+
+
+def _indexed(
+    entries: Iterable[tuple[bytes, bytes]],
+    size: StoredSize,
+    read: ReadSegment,
+    make_index: MakeIndex,
+) -> IndexedRing:
+    ring = IndexedRing(read, make_index(min(size.capacity, _ROOM * size.ids)))
+    for _, value in entries:
+        ring.take(summary(value))
+    return ring
+
+
+PYTHON: Final = RingForms(_whole, _indexed)
+
+
 class RingStrategy:
     """The strategies `ring` and `off`: a ring without a size remembers nothing."""
 
@@ -387,6 +418,9 @@ class RingStrategy:
     refreshes = False
     identity = DuplicateKey(("identifier",))
     numbers = None
+
+    forms: ClassVar = PYTHON
+    """A process may replace them before it loads the first ring."""
 
     def __init__(self, size_key: str) -> None:
         self.size_key = size_key
@@ -400,11 +434,9 @@ class RingStrategy:
         """Return whether the claim has what the strategy needs."""
         return claim.identifier is not None
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
         """Return the ring of an address; raise UnknownFormatError as `Strategy.load` does."""
-        ring = InMemoryRing()
-        ring.absorb([decode(value) for _, value in entries])
-        return ring
+        return self.forms.whole(entries)
 
     def stored_size(self, store: Store, address: str) -> StoredSize:
         """Return how many ids the segments of an address span, and its newest capacity."""
@@ -416,12 +448,9 @@ class RingStrategy:
         size: StoredSize,
         read: ReadSegment,
         make_index: MakeIndex,
-    ) -> IndexedRing:
+    ) -> CommittedState:
         """Return the ring of an address with its ids in the store."""
-        ring = IndexedRing(read, make_index(min(size.capacity, _ROOM * size.ids)))
-        for _, value in entries:
-            ring.take(summary(value))
-        return ring
+        return self.forms.indexed(entries, size, read, make_index)
 
     def extent(self, store: Store, address: str, settings: StrategySettings) -> Occupancy:
         """Return the occupancy, read from the first and the last segment."""

@@ -1,0 +1,1 @@
+"""Compiled fast path: plain records pass from librdkafka to librdkafka without a Python object."""

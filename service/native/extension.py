@@ -1,0 +1,52 @@
+"""The extension `ringfence_native`: whether it can be used here, and if not, why.
+
+It finds librdkafka where confluent_kafka has loaded it, and refuses every version of which the
+layout is not known.
+"""
+
+import os
+from functools import cache
+from importlib.metadata import version as version_of
+from pathlib import Path
+from types import ModuleType
+from typing import Final, NamedTuple
+
+import confluent_kafka
+
+VERIFIED: Final = ("2.16.",)
+"""Beginnings of the versions of confluent_kafka whose handles begin with the client's address."""
+
+
+class Loaded(NamedTuple):
+    """The extension, or why there is none."""
+
+    module: ModuleType | None
+    why: str = ""
+
+
+@cache
+def loaded() -> Loaded:
+    """Load the extension once, and bind it to the librdkafka of this process."""
+    version = version_of("confluent-kafka")
+    if not version.startswith(VERIFIED):
+        return Loaded(None, f"confluent-kafka {version} is not among the verified versions")
+    try:
+        import ringfence_native  # noqa: PLC0415 - it is optional
+    except ImportError as error:
+        return Loaded(None, f"the extension is not built: {error}")
+    try:
+        found = ringfence_native.bind(str(_library()), os.urandom(16), confluent_kafka.KafkaError)
+    except (ImportError, OSError) as error:
+        return Loaded(None, str(error))
+    if found != confluent_kafka.libversion()[1]:
+        return Loaded(None, f"librdkafka is {found:#x}, and another one for confluent-kafka")
+    return Loaded(ringfence_native)
+
+
+def _library() -> Path:
+    """Return the librdkafka that the wheel of confluent_kafka brings along."""
+    package = Path(confluent_kafka.__file__).parent
+    for folder in (package.parent / "confluent_kafka.libs", package / ".libs"):
+        for path in sorted(folder.glob("librdkafka*.so*")):
+            return path.resolve()
+    raise OSError(f"no librdkafka beside {package}")
