@@ -61,6 +61,8 @@ _FILE_PROPERTY = _FILE_KEY.replace("_", ".")
 
 _LINK_MARKER = "://"
 
+_SHORT_NAMES: Final = {"RINGFENCE_FAST_PATH": "RINGFENCE_SERVICE__FAST_PATH"}
+
 Tables = dict[str, dict[str, GivenValue]]
 
 
@@ -70,7 +72,8 @@ def read_own_variables(environ: Mapping[str, str], problems: list[ConfigIssue]) 
     for variable, text in sorted(environ.items()):
         if not variable.startswith(OWN_PREFIX) or not text:
             continue
-        section, separator, key = variable.removeprefix(OWN_PREFIX).lower().partition(_SEPARATOR)
+        name = _SHORT_NAMES.get(variable, variable)
+        section, separator, key = name.removeprefix(OWN_PREFIX).lower().partition(_SEPARATOR)
         if key.startswith(_CLUSTER_PREFIXES) and section == "bridge":
             continue  # a Kafka property, which read_cluster_variables reads
         if not separator:

@@ -48,6 +48,8 @@ ResetOffset = Literal["fail", "keep_state", "clear_state"]
 
 ManagedBy = Literal["rest", "file"]
 
+FastPath = Literal["native", "python"]
+
 Scope = Literal["address", "partition"]
 
 Auth = Literal["", "none", "tokens", "oidc", "tokens+oidc"]
@@ -81,6 +83,7 @@ class ServiceSettings:
     on_lost_offset: LostOffset = "fail"
     on_reset_offset: ResetOffset = "fail"
     managed_by: ManagedBy = "rest"
+    fast_path: FastPath = "python"
 
 
 @dataclass(frozen=True, slots=True)

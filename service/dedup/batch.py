@@ -16,6 +16,7 @@ from ringfence.headers import Headers
 from service.dedup.partition import OwnedPartition
 from service.dedup.record import Record
 from service.kafka.io import _runs, offsets_of, read_headers
+from service.native.records import Records
 from state.model import PartitionId
 
 _READ_AT_ONCE: Final = 64
@@ -31,8 +32,8 @@ _HEADER_BYTES: Final = 300
 class ParsedRecords(NamedTuple):
     """Messages and their parsed headers."""
 
-    messages: list[Message]
-    headers: list[Headers | None]
+    messages: list[Message] | Records
+    headers: Sequence[Headers | None]
     """As many as messages."""
     memory_bytes: int
     """Estimated memory of all of them, per-header overhead included."""
@@ -43,7 +44,7 @@ class Slice(NamedTuple):
 
     partition: OwnedPartition
     messages: Sequence[Record]
-    headers: list[Headers | None]
+    headers: Sequence[Headers | None]
     offsets: list[int]
     times_ms: list[int]
     """Timestamps since the epoch; 0 or less for a record without one."""
@@ -52,9 +53,14 @@ class Slice(NamedTuple):
 
     @classmethod
     def of(
-        cls, partition: OwnedPartition, messages: list[Message], headers: list[Headers | None]
+        cls,
+        partition: OwnedPartition,
+        messages: list[Message] | Records,
+        headers: Sequence[Headers | None],
     ) -> "Slice":
         """Build a slice; offsets, times and sizes are read from the messages."""
+        if isinstance(messages, Records):
+            return cls(partition, messages, headers, *messages.columns())
         times_ms = [timestamp for _, timestamp in map(Message.timestamp, messages)]
         sizes_bytes = list(map(len, messages))
         return cls(partition, messages, headers, offsets_of(messages), times_ms, sizes_bytes)
@@ -69,12 +75,15 @@ class Batch(NamedTuple):
     """As in `ParsedRecords`."""
 
 
-def read(messages: Sequence[Message], bytes_max: int = sys.maxsize) -> ParsedRecords:
+def read(messages: Sequence[Message] | Records, bytes_max: int = sys.maxsize) -> ParsedRecords:
     """Parse the leading messages that fit into `bytes_max`, and at least one.
 
     The client exposes the size of a value without reading it, but not those of key and headers. So
     records are parsed a few at a time, until the limit is reached.
     """
+    if isinstance(messages, Records):
+        fitting, memory_bytes = messages.fitting(bytes_max)
+        return ParsedRecords(fitting, fitting.headers, memory_bytes)
     count = max(1, bisect_right(list(accumulate(map(len, messages))), bytes_max))
     column: list[Headers | None] = []
     memory_bytes, at_once = 0, 1
@@ -100,18 +109,27 @@ def batch_of(
     its offset is not below the next one that its partition expects: the one in `decided`, else the
     committed one.
     """
-    found: dict[PartitionId, tuple[list[Message], list[Headers | None]]] = {}
-    for source, start, end in _runs(records.messages):
-        if source in running:
-            messages, headers = found.setdefault(source, ([], []))
-            messages += records.messages[start:end]
-            headers += records.headers[start:end]
     slices = (
         _new(running[source], *mine, decided.get(source, running[source].next_offset))
-        for source, mine in found.items()
+        for source, mine in _by_source(records).items()
+        if source in running
     )
     taken = tuple(part for part in slices if part.messages)
     return Batch(taken, now_ms, records.memory_bytes)
+
+
+def _by_source(
+    records: ParsedRecords,
+) -> dict[PartitionId, tuple[list[Message] | Records, Sequence[Headers | None]]]:
+    """Return messages and headers of each partition."""
+    if isinstance(records.messages, Records):
+        return {source: (rows, rows.headers) for source, rows in records.messages.by_source()}
+    found: dict[PartitionId, tuple[list[Message], list[Headers | None]]] = {}
+    for source, start, end in _runs(records.messages):
+        messages, headers = found.setdefault(source, ([], []))
+        messages += records.messages[start:end]
+        headers += records.headers[start:end]
+    return dict(found)
 
 
 def _memory_bytes(messages: Sequence[Message], column: Sequence[Headers | None]) -> int:
@@ -126,11 +144,21 @@ def _memory_bytes(messages: Sequence[Message], column: Sequence[Headers | None])
 
 
 def _new(
-    partition: OwnedPartition, messages: list[Message], headers: list[Headers | None], expected: int
+    partition: OwnedPartition,
+    messages: list[Message] | Records,
+    headers: Sequence[Headers | None],
+    expected: int,
 ) -> Slice:
     """Return the slice of the records from the expected offset on."""
     part = Slice.of(partition, messages, headers)
     if min(part.offsets) >= expected:
         return part
     is_new = [offset >= expected for offset in part.offsets]
-    return Slice.of(partition, list(compress(messages, is_new)), list(compress(headers, is_new)))
+    return Slice(
+        partition,
+        list(compress(part.messages, is_new)),
+        list(compress(part.headers, is_new)),
+        list(compress(part.offsets, is_new)),
+        list(compress(part.times_ms, is_new)),
+        list(compress(part.sizes_bytes, is_new)),
+    )

@@ -6,7 +6,7 @@ A check that fails raises RejectedError, and the record is dead-lettered with th
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ringfence.headers import (
     BOOKMARK,
@@ -40,6 +40,7 @@ from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.dedup.reply import Decision, Replies
 from service.dedup.route import InputPartition
 from service.kafka.topics import RepartitionTopic
+from service.native.records import Records
 from state.cache import Cache
 from state.model import Claim, Origin, PartitionId, Rejection
 from state.pending_group import PendingRecord
@@ -81,6 +82,11 @@ class DecisionProgress:
     def begin(self, now_ms: int) -> None:
         """Begin a slice, which is decided at this time."""
         self.outputs, self.replies, self.now_ms = [], [], now_ms
+
+    def send(self, records: Records, start: int, end: int) -> None:
+        """Add records of a piece, by their rows in it, to the outputs."""
+        if start < end:
+            self.outputs.append(cast("Output", (records.piece.span(start, end),)))
 
     def end(self, tally: BatchCounts) -> list[Output]:
         """Count the replies; return outputs and replies."""

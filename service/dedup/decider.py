@@ -43,6 +43,7 @@ from service.kafka.errors import (
     Recovery,
     without_frames,
 )
+from service.native.records import Records
 from service.schemas.errors import RegistryUnavailableError
 from state.cache import BatchTooLargeError
 from state.keys import UnknownFormatError
@@ -499,8 +500,25 @@ class _Decider:
         if self._partition.input_partition is not None:
             yield self._evaluator(NO_ORIGIN), columns
             return
-        input_partitions, own_offsets, headers = strip_origins(columns.headers)
         start = 0
+        if isinstance(columns.messages, Records):
+            for input_partition, records, own_offsets in columns.messages.by_input():
+                rows = slice(start, start + len(records))
+                start = rows.stop
+                offsets = columns.offsets[rows]
+                yield (
+                    self._evaluator(input_partition),
+                    Columns(
+                        messages=records,
+                        offsets=offsets,
+                        own_offsets=offsets if input_partition == NO_ORIGIN else own_offsets,
+                        times_ms=columns.times_ms[rows],
+                        headers=records.headers,
+                        sizes_bytes=columns.sizes_bytes[rows],
+                    ),
+                )
+            return
+        input_partitions, own_offsets, headers = strip_origins(columns.headers)
         for input_partition, same in groupby(input_partitions):
             rows = slice(start, start + len(list(same)))
             start = rows.stop

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ringfence.headers import ID_BYTES_MAX, Headers, Reason
+from ringfence.headers import DUPLICATE_ID_ALIASES, ID_BYTES_MAX, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
 from service.dedup.claim import (
@@ -21,6 +21,7 @@ from service.dedup.claim import (
     plain_ids,
     read_membership,
 )
+from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BatchCounts, Output
@@ -28,6 +29,8 @@ from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
+from service.native.records import PieceRecord, Records
+from service.native.ring import NativeRingDraft
 from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, Rejection
 from state.strategies.base import Admit, IdDraft
@@ -38,6 +41,11 @@ _ROOM_BYTES: Final = 2 * ID_BYTES_MAX
 
 # The original of a dropped duplicate is looked up for metrics only.
 _LOOKUPS_MAX: Final = 16
+
+_ID_NAMES: Final = tuple(DUPLICATE_ID_ALIASES)
+
+_OTHERS_MAX: Final = 16
+"""After more records that are not plain, and if most are not, compiled code does not pay."""
 
 
 @dataclass(slots=True)  # not frozen: one is made for each address of a slice, and read often
@@ -78,6 +86,9 @@ class FastPaths:
         """The field that alone decides the address, if there is one."""
         self.by_value: dict[bytes | None, FastPath | None] = {}
         """By the value of that field; by None if the address is constant."""
+        self.lanes: dict[bytes | None, object] = {}
+        """The same for compiled code, where it has the ring."""
+        self.field_name = compiled_name(self.field)
         self._has_any = (
             not output_resolver.refused
             and input_partition.fault is None
@@ -97,6 +108,7 @@ class FastPaths:
                 fast_path for fast_path in self.by_value.values() if fast_path is not None
             ]
             self.by_value.clear()
+            self.lanes.clear()
 
     def count(self, tally: BatchCounts) -> None:
         """Add the duplicates found on fast paths to the tally."""
@@ -124,6 +136,9 @@ class FastPaths:
         with suppress(RejectedError):
             fast_path = self._opened(record, headers)
         self.by_value[value] = fast_path
+        if fast_path is not None and isinstance(fast_path.draft, NativeRingDraft):
+            target = fast_path.topic, fast_path.keyed, fast_path.unkeyed
+            self.lanes[value] = fast_path.draft.lane(*target, fast_path)
         return fast_path
 
     def _opened(self, record: Record, headers: Headers) -> FastPath | None:
@@ -277,6 +292,17 @@ class Columns(NamedTuple):
     sizes_bytes: Sequence[int]
     """Sizes of the record values."""
 
+    def rows(self, start: int, end: int) -> "Columns":
+        """Return the records from one row to another."""
+        return Columns(
+            self.messages[start:end],
+            self.offsets[start:end],
+            self.own_offsets[start:end],
+            self.times_ms[start:end],
+            self.headers[start:end],
+            self.sizes_bytes[start:end],
+        )
+
 
 class Evaluator:
     """Decides the records of one input partition in one transaction."""
@@ -299,12 +325,51 @@ class Evaluator:
         self._progress = progress
         self.full_path = FullPath(contexts, self.checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
+        self._index = contexts.packed_positions.sources.index(input_partition.source)
         self._not_plain = NOT_PLAIN_IN_SESSIONS if rules.epochs else NOT_PLAIN
         if input_partition.route.settings.reply_topics:
             self._not_plain = NOT_PLAIN_WITH_REPLIES
+        self._other_names = tuple(self._not_plain)
+        self._takes_pieces = self._identifier is None and self.fast_paths.field_name != UNNAMED
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
-        """Decide every record; add the outputs to the progress.
+        """Decide every record; add the outputs to the progress."""
+        start = 0
+        if isinstance(columns.messages, Records) and self._takes_pieces:
+            start = self._decide_plain(columns, columns.messages, grouping)
+        if start < len(columns.messages):
+            self._decide(columns.rows(start, len(columns.messages)), grouping)
+
+    def _decide_plain(self, columns: Columns, records: Records, grouping: TransactionGroups) -> int:
+        """Decide records of a piece, plain ones in compiled code; return where it stops to pay."""
+        progress, fast_paths = self._progress, self.fast_paths
+        piece, row, others = records.piece, records.start, 0
+        rules = fast_paths.lanes, fast_paths.field_name, _ID_NAMES, self._other_names, self._index
+        while row < records.end:
+            at, progress.time_ms, repeated = piece.admit(
+                row, records.end, *rules, progress.now_ms, progress.time_ms
+            )
+            progress.send(records, row, at)
+            row, decided = at, at - records.start
+            if at == records.end:
+                break
+            row += 1
+            if repeated is not None:
+                fast_path, number, time_ms, offset, timestamp, identifier = repeated
+                headers = piece.headers(at)
+                known = identifier, headers, offset, timestamp, time_ms, fast_path, number
+                if self._is_repetition(PieceRecord(piece, at), *known):
+                    progress.time_ms = time_ms
+                    continue
+            # Not plain, of an address that is not open yet, or of one with more to check.
+            self._decide(columns.rows(decided, decided + 1), grouping)
+            others += 1
+            if others > _OTHERS_MAX and 2 * others > decided:
+                break
+        return row - records.start
+
+    def _decide(self, columns: Columns, grouping: TransactionGroups) -> None:
+        """Decide every record.
 
         This is the only Python loop that runs once per record. Fields that every record has are
         read as columns, in C-level loops. The fields of a record are released once it is sent, so
@@ -352,21 +417,8 @@ class Evaluator:
                         )
                     )
                     continue
-                if fast_path.drops:
-                    if not fast_path.repeats:
-                        fast_path.dropped = (number, time_ms)
-                    fast_path.repeats += 1
-                    continue
-                if fast_path.dead_letter is not None:
-                    fast_path.repeats += 1
-                    repeated = (
-                        identifier,
-                        headers or [],
-                        packed_position - base,
-                        timestamp,
-                        time_ms,
-                    )
-                    output(self._repetition(message, *repeated, fast_path, number))
+                known = identifier, headers or [], packed_position - base, timestamp, time_ms
+                if self._is_repetition(message, *known, fast_path, number):
                     continue
             progress.time_ms = time_ms
             record: Record = (
@@ -383,6 +435,29 @@ class Evaluator:
         for message, offset, own_offset, headers in rows:
             record: Record = message if self._is_own else RepartitionedRecord(message, own_offset)
             self.full_path.fail(record, headers or [], offset, grouping, why)
+
+    def _is_repetition(
+        self,
+        message: Record,
+        identifier: bytes,
+        headers: Headers,
+        offset: int,
+        timestamp_ms: int,
+        time_ms: int,
+        fast_path: FastPath,
+        number: int,
+    ) -> bool:
+        """Drop or dead-letter a duplicate; False if it needs the full path."""
+        if fast_path.drops:
+            if not fast_path.repeats:
+                fast_path.dropped = (number, time_ms)
+        elif fast_path.dead_letter is None:
+            return False
+        else:
+            known = identifier, headers, offset, timestamp_ms, time_ms, fast_path, number
+            self._progress.outputs.append(self._repetition(message, *known))
+        fast_path.repeats += 1
+        return True
 
     def _repetition(
         self,

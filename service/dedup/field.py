@@ -211,6 +211,19 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 
 
+UNNAMED: Final = "\0"
+"""Stands for a field that compiled code does not read."""
+
+
+def compiled_name(field: Field | None) -> str | None:
+    """Return a field as compiled code names it: a header's name, "" for the key, None for none."""
+    if field is None:
+        return None
+    if isinstance(field, HeaderField) and "\0" not in field.header:
+        return field.header
+    return "" if isinstance(field, KeyField) else UNNAMED
+
+
 def field_of(name: str) -> Field:
     """Return the field of this name, which `FIELD` has matched."""
     if name == "key":

@@ -5,17 +5,19 @@ Nothing is decided or remembered here. The record goes unchanged to the partitio
 position in the input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ringfence.headers import Headers, Reason
 from service.dedup.address import AddressContexts
 from service.dedup.batch import Slice
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress
+from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
+from service.native.records import Records
 from state.model import NO_CLAIM
 
 _KNOWN_MAX: Final = 100_000
@@ -34,6 +36,8 @@ class Repartitioner:
         self._checks = Checks(input_partition, rules, plan.tally, contexts, self._progress)
         self._name = name_of(input_partition.source)
         self._field = input_partition.route.address.field
+        # With several fields no single value decides the address.
+        self._has_value = input_partition.route.address.constant is not None or self._field
         self._partitions: dict[bytes | None, int] = {}
         """The target partition, by the value of the one field that decides the address."""
 
@@ -44,8 +48,7 @@ class Repartitioner:
         topic, rejected = self._rules.by_address.topic, 0
         if self._plan.on_headers is not None:
             self._plan.on_headers(part.headers)
-        rows = zip(part.messages, part.offsets, part.times_ms, part.headers, strict=True)
-        for message, offset, timestamp, found in rows:
+        for message, offset, timestamp, found in self._others(part):
             headers, key = found or (), message.key()
             try:
                 if found is UNREADABLE:
@@ -61,6 +64,24 @@ class Repartitioner:
             progress.outputs.append((topic, value, key, number, None, None, time_ms, carried))
         self._count(part, rejected)
         return progress.end(self._plan.tally)
+
+    def _others(self, part: Slice) -> Iterator[tuple[Record, int, int, Headers | None]]:
+        """Yield the records that compiled code has not forwarded; all of them without it."""
+        records, field_name = part.messages, compiled_name(self._field)
+        rows = zip(part.messages, part.offsets, part.times_ms, part.headers, strict=True)
+        is_open = field_name != UNNAMED and not self._rules.output_resolver.refused
+        if not (isinstance(records, Records) and is_open and self._has_value):
+            yield from rows
+            return
+        lane = records.lane(self._rules.by_address.topic, self._name)
+        row = records.start
+        while row < records.end:
+            at = records.piece.forward(row, records.end, self._partitions, field_name, lane)
+            self._progress.send(records, row, at)
+            if at < records.end:
+                only = at - records.start
+                yield records[only], part.offsets[only], part.times_ms[only], part.headers[only]
+            row = at + 1
 
     def seal(self) -> Sequence[Output]:
         """Return no outputs: there is nothing to acknowledge."""

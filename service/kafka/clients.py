@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -115,12 +115,20 @@ class Clients(Protocol):
         ...
 
 
+class Makers(NamedTuple):
+    """How the loop's own consumer and producer are made, from their properties and a logger."""
+
+    consumer: Callable[..., Consumer]
+    producer: Callable[..., Producer]
+
+
 class KafkaClients:
     """Clients of a real cluster."""
 
-    def __init__(self, config: Config, part: Task = ONLY) -> None:
+    def __init__(self, config: Config, part: Task = ONLY, makers: Makers | None = None) -> None:
         self._config = config
         self.part = part
+        self._makers = makers or Makers(Consumer, Producer)
 
     @property
     def group_id(self) -> str:
@@ -149,7 +157,7 @@ class KafkaClients:
         }
         properties = self._reading_properties(FETCHING, owned)
         log = ConsumerLog(properties, on_doubt, LIBRDKAFKA)
-        return Consumer({**properties, **log.properties}, logger=log)
+        return self._makers.consumer({**properties, **log.properties}, logger=log)
 
     def restorer(self) -> Consumer:
         """Create a consumer outside the group that reads changelogs and the metadata topic."""
@@ -196,7 +204,7 @@ class KafkaClients:
         settings = {**PRODUCING, **self._config.kafka.producer}
         properties = _properties(self._config, settings, owned)
         log = ProducerLog(properties, on_error, LIBRDKAFKA)
-        return Producer(properties | log.properties, logger=log)
+        return self._makers.producer(properties | log.properties, logger=log)
 
     def settings_producer(self) -> Producer:
         """Create the producer of the metadata topic; a new one fences that of any instance."""

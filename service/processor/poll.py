@@ -7,7 +7,7 @@ while deciding is slow, since most of that time goes into loading the state of a
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 from confluent_kafka import KafkaError, Message
 
@@ -16,6 +16,7 @@ from service.config.load import ServiceSettings
 from service.dedup.batch import Batch, batch_of, read
 from service.dedup.plan import Plan
 from service.kafka.io import errors_of
+from service.native.records import Records
 from service.processor.assignment import Assignment
 from service.processor.reporter import Reporter
 from state.model import PartitionId
@@ -53,7 +54,7 @@ class Poller:
         self._clock = clock
         self._reporter = reporter
         self._on_error = on_error
-        self._kept: list[Message] = []
+        self._kept: list[Message] | Records = []
         self._errors: deque[tuple[KafkaError, PartitionId | None]] = deque()
         """Errors that the client has delivered and `on_error` has not seen yet."""
         self.records_at_once = min(_FIRST, _AT_ONCE)
@@ -134,22 +135,26 @@ class Poller:
         """
         self._kept = []
 
-    def _consumed(self, records_max: int, wait_s: float) -> list[Message]:
+    def _consumed(self, records_max: int, wait_s: float) -> list[Message] | Records:
         """Return records of the client, and keep the errors among them."""
         started_s = self._clock.monotonic_s()
         at_once = min(self.records_at_once, max(1, _PIECE_BYTES // self._mean_bytes))
-        messages = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
+        consumed = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
+        messages = cast("list[Message] | Records", consumed)
         took_s = self._clock.monotonic_s() - started_s
         self.spent_s += took_s
         if messages:
             self._reporter.stage("poll", took_s)
+        if isinstance(messages, Records):
+            self._errors.extend(messages.errors)
+            return messages
         errors = errors_of(messages)
         self._errors.extend(errors)
         return [m for m in messages if m.error() is None] if errors else messages
 
     def _fitting(
         self,
-        messages: list[Message],
+        messages: list[Message] | Records,
         records_max: int,
         bytes_max: int,
         decided: Mapping[PartitionId, int],

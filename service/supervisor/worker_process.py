@@ -23,6 +23,7 @@ from service.clock import SystemClock, product_version
 from service.config.load import ConfigErrors
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import KafkaClients, property_problems
+from service.native.path import chosen
 from service.processor.reporter import Reporter
 from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.inbox import QueryInbox
@@ -80,7 +81,8 @@ class WorkerProcess:
         )
         self._inbox = QueryInbox(_INBOX_DEPTH)
         self._tracer = open_tracer(setup.config.tracing, service, product_version())
-        clients = KafkaClients(setup.config, setup.task)
+        self.fast_path = chosen(service.fast_path)
+        clients = KafkaClients(setup.config, setup.task, self.fast_path.use())
         self._cluster = clients.cluster
         reporter = Reporter(service, clock, self._board, self._metrics, self._tracer)
         connect(setup.config.schema_registry, reporter.beat, self._metrics.schema_lookup)

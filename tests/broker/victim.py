@@ -23,6 +23,8 @@ from confluent_kafka import Producer
 from service.kafka import clients as kafka
 from service.main import cli
 from service.main import serve as run
+from service.native import path as fast_path
+from service.native.clients import NativeProducer
 from service.processor import committer
 from service.processor import takeover as initializer
 from service.processor.restore import Restorer
@@ -86,18 +88,20 @@ STRIKES: dict[str, Callable[[], None]] = {
 }
 
 
-def condemn(fate: Fate) -> None:
+def condemn(fate: Fate) -> None:  # noqa: C901 - a class for each client that passes steps
     """Make producer, restorer and `apply` pass their steps by the fate."""
 
-    class CondemnedProducer(Producer):
+    class Condemned(Producer):
         def begin_transaction(self) -> None:
             fate.passes(Step.BEFORE_BEGIN)
             super().begin_transaction()
             fate.passes(Step.AFTER_BEGIN)
 
         def produce(self, *place: Any, **record: Any) -> None:
+            records = len(place[0]) if len(place) == 1 and not record else 1
             super().produce(*place, **record)
-            fate.passes(Step.MID_PRODUCE)
+            for _ in range(records):
+                fate.passes(Step.MID_PRODUCE)
 
         def flush(self, *timeout: Any) -> int:
             left = super().flush(*timeout)
@@ -112,6 +116,9 @@ def condemn(fate: Fate) -> None:
             fate.passes(Step.INSIDE_COMMIT, delay_s=0.001)
             super().commit_transaction(*timeout)
             fate.passes(Step.AFTER_COMMIT)
+
+    class CondemnedNativeProducer(Condemned, NativeProducer):
+        pass
 
     class CondemnedRestorer(Restorer):
         def step(self, timeout_s: float) -> None:
@@ -131,7 +138,8 @@ def condemn(fate: Fate) -> None:
         apply(*committed)
         fate.passes(Step.AFTER_STORE)
 
-    vars(kafka)["Producer"] = CondemnedProducer
+    vars(kafka)["Producer"] = Condemned
+    vars(fast_path)["NativeProducer"] = CondemnedNativeProducer
     vars(initializer)["Restorer"] = CondemnedRestorer
     vars(committer)["apply"] = apply_and_pass
     vars(rocks)["shutil"] = SimpleNamespace(rmtree=half_rmtree)

@@ -8,9 +8,12 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from service.config.tasks import ONLY, Task, consumer_group
 from service.kafka.client_log import ConsumerLog
 from service.kafka.clients import LIBRDKAFKA
+from service.native.ring import FORMS
+from state.strategies.ring_memory import RingStrategy
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import FakeCluster
+from tests.fakes.native import NativeConsumer, NativeProducer
 from tests.fakes.producer import FakeProducer
 
 
@@ -38,9 +41,8 @@ class FakeClients:
 
     def consumer(self, on_doubt: Callable[[], None] = lambda: None) -> Consumer:
         logger = ConsumerLog({"log_level": 3}, on_doubt, LIBRDKAFKA)
-        self._consumers.append(
-            FakeConsumer(self._log, self.group_id, self._member_id, logger=logger)
-        )
+        kind = NativeConsumer if RingStrategy.forms is FORMS else FakeConsumer
+        self._consumers.append(kind(self._log, self.group_id, self._member_id, logger=logger))
         return cast("Consumer", self._consumers[-1])
 
     def restorer(self) -> Consumer:
@@ -52,7 +54,8 @@ class FakeClients:
     def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
         del batch_bytes_max
-        made = FakeProducer(self._log, self._identity, by=self._by, on_error=on_error)
+        kind = NativeProducer if RingStrategy.forms is FORMS else FakeProducer
+        made = kind(self._log, self._identity, by=self._by, on_error=on_error)
         self._producers.append(made)
         return cast("Producer", made)
 

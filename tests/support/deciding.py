@@ -22,6 +22,7 @@ from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute, finder
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic
+from service.native.records import as_produced
 from service.processor.transaction import apply
 from state.cache import Cache
 from state.memory_store import MemoryStore
@@ -78,7 +79,7 @@ class Decided(Plan):
     acks: list[Output] = field(default_factory=list)
 
     def take(self, parts: Iterable[Sequence[Output]]) -> None:
-        for output in chain.from_iterable(parts):
+        for output in as_produced(list(chain.from_iterable(parts))):
             (self.acks if output[0] == ACKS else self.outputs).append(output)
 
 
