@@ -58,6 +58,13 @@ class Info(Document):
     settings_managed_by: Literal["rest", "file"] = Field(
         description="`service.managed_by`: with `file`, settings cannot be changed over REST."
     )
+    fast_path: status.FastPath | None = Field(
+        description="How plain records are decided: `native` if all workers that have reported run "
+        "compiled code, else `python`; null before, and for a bridge."
+    )
+    fast_path_fault: str | None = Field(
+        description="Why a worker does not run what `service.fast_path` names; null if all do."
+    )
 
 
 class Status(Document):
@@ -207,6 +214,12 @@ class Worker(Document):
     )
     restore_remaining_records: int | None = Field(
         description="Changelog records still to be replayed; null while unknown."
+    )
+    fast_path: status.FastPath | None = Field(
+        description="How it decides plain records; null until it has reported."
+    )
+    fast_path_fault: str | None = Field(
+        description="Why that is not what `service.fast_path` names; null if it is."
     )
 
 

@@ -118,10 +118,11 @@ def _workers_of(call: CommandContext) -> Mapping[str, Any]:
 
 def page(call: CommandContext, now: StatusReport, before: StatusReport | None) -> Page:
     """Return the page of a report; with rates if there is an earlier one."""
-    return [*_head(call, now.status), _flow(now, before), *_partitions(now), *_workers(now)]
+    return [*_head(call, now), _flow(now, before), *_partitions(now), *_workers(now)]
 
 
-def _head(call: CommandContext, status: Mapping[str, Any]) -> Sequence[Part]:
+def _head(call: CommandContext, now: StatusReport) -> Sequence[Part]:
+    status = now.status
     rows = [
         ("phase", phase(status["phase"])),
         ("group", word(f"{status['group_id']}, instance {status['instance']}")),
@@ -133,6 +134,11 @@ def _head(call: CommandContext, status: Mapping[str, Any]) -> Sequence[Part]:
         rows.insert(1, ("settings", word(status["config_fault"], "bad")))
     if status["waiting_for"]:
         rows.insert(1, ("waits for", word(status["waiting_for"], "warn")))
+    workers = now.workers["workers"]
+    if paths := sorted({each["fast_path"] for each in workers if each.get("fast_path")}):
+        faults = sorted({each["fast_path_fault"] for each in workers if each["fast_path_fault"]})
+        text = "; ".join([", ".join(paths), *faults])
+        rows.append(("fast path", word(text, "warn" if faults else "")))
     return [Facts(rows)]
 
 

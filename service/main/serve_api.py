@@ -91,7 +91,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
             group_id=config.service.group_id,
             config_revision=supervisor.read().config_revision,
             settings_managed_by=config.service.managed_by,
-        ),
+        ).with_fast_path(handle.status() for handle in supervisor.handles),
         board=supervisor,
         inbox=membership.query_service,
         metrics=SupervisorMetrics(metrics, supervisor.handles),

@@ -14,8 +14,8 @@ class ChosenPath(NamedTuple):
     """A fast path that a process can run."""
 
     name: FastPath
-    why: str
-    """Why it is not the compiled one; empty if it is."""
+    fault: str | None
+    """Why it is not the one that is wanted; None if it is."""
     makers: Makers | None
     """None: those of the client library."""
     rings: RingForms
@@ -28,7 +28,7 @@ class ChosenPath(NamedTuple):
 
 def chosen(wanted: FastPath) -> ChosenPath:
     """Return the path that is wanted if it can run here, else the one in Python."""
-    why = loaded().why if wanted == "native" else 'service.fast_path is "python"'
-    if why:
-        return ChosenPath("python", why, None, PYTHON)
-    return ChosenPath("native", "", Makers(NativeConsumer, NativeProducer), FORMS)
+    fault = loaded().why or None if wanted == "native" else None
+    if fault or wanted == "python":
+        return ChosenPath("python", fault, None, PYTHON)
+    return ChosenPath("native", None, Makers(NativeConsumer, NativeProducer), FORMS)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
+FastPath = Literal["native", "python"]
 
 
 class PartitionStatus(NamedTuple):
@@ -103,6 +104,10 @@ class WorkerStatus(NamedTuple):
     """Changelog records replayed for the partitions being restored."""
     restore_remaining_records: int | None = 0
     """Records left to replay for them; None while it is not known for one of them."""
+    fast_path: FastPath | None = None
+    """Which one it runs; None until it has reported."""
+    fast_path_fault: str | None = None
+    """Why that is not the one of the configuration; None if it is."""
 
     def restoring(self, partitions: Iterable[PartitionStatus]) -> "WorkerStatus":
         """Return the status with the restore progress of its partitions."""
@@ -130,6 +135,21 @@ class ServiceInfo(NamedTuple):
     """The same as `ServiceStatus.config_revision`."""
     settings_managed_by: Literal["rest", "file"] = "rest"
     """With `file`, settings cannot be changed over REST."""
+    fast_path: FastPath | None = None
+    """`native` if all workers that have reported run it; None before the first report."""
+    fast_path_fault: str | None = None
+    """Why a worker does not run the one of the configuration; None if all do."""
+
+    def with_fast_path(self, workers: Iterable[WorkerStatus]) -> "ServiceInfo":
+        """Return the information with the fast path of the workers, by the slowest of them."""
+        reported = [each for each in workers if each.fast_path is not None]
+        # "python" comes after "native", and a fault after none.
+        last = max(
+            reported, key=lambda each: (each.fast_path, each.fast_path_fault or ""), default=None
+        )
+        if last is None:
+            return self
+        return self._replace(fast_path=last.fast_path, fast_path_fault=last.fast_path_fault)
 
 
 class StatusBoard:

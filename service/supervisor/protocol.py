@@ -17,7 +17,7 @@ from service.config.load import Config
 from service.config.tasks import Task
 from service.queries.errors import NameInUse, NotPossible, Unavailable
 from service.queries.registry import Answer, Query
-from service.queries.status import ServiceStatus
+from service.queries.status import FastPath, ServiceStatus
 from service.telemetry.aggregation import MetricFamily
 
 
@@ -68,6 +68,8 @@ class WorkerReport(NamedTuple):
     memory_bytes: int | None
     cluster_id: str | None
     fenced_s: float
+    fast_path: FastPath | None = None
+    fast_path_fault: str | None = None
 
 
 class QueryAnswered(NamedTuple):

@@ -260,6 +260,8 @@ class WorkerHandle:
             heartbeat_age_ms=round(self.silent_s * 1000),
             partitions_owned=len(partitions),
             memory_bytes=None if report is None else report.memory_bytes,
+            fast_path=None if report is None else report.fast_path,
+            fast_path_fault=None if report is None else report.fast_path_fault,
         ).restoring(partitions)
 
     def ask(self, query: Query, deadline_s: float) -> "Future[Reply]":

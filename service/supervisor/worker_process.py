@@ -81,8 +81,11 @@ class WorkerProcess:
         )
         self._inbox = QueryInbox(_INBOX_DEPTH)
         self._tracer = open_tracer(setup.config.tracing, service, product_version())
-        self.fast_path = chosen(service.fast_path)
-        clients = KafkaClients(setup.config, setup.task, self.fast_path.use())
+        self._fast_path = chosen(service.fast_path)
+        if self._fast_path.fault:
+            _log.warning("fast_path_in_python", cause=self._fast_path.fault)
+        self._metrics.fast_path(self._fast_path.name, service.fast_path)
+        clients = KafkaClients(setup.config, setup.task, self._fast_path.use())
         self._cluster = clients.cluster
         reporter = Reporter(service, clock, self._board, self._metrics, self._tracer)
         connect(setup.config.schema_registry, reporter.beat, self._metrics.schema_lookup)
@@ -155,6 +158,8 @@ class WorkerProcess:
             memory_bytes(),
             self._cluster.known_id,
             self._worker.fenced_s,
+            self._fast_path.name,
+            self._fast_path.fault,
         )
 
     def _receive(self, message: ToWorker) -> None:

@@ -18,6 +18,7 @@ _OF_ALL: Final = frozenset(
         "process_resident_memory_bytes",
         "process_virtual_memory_bytes",
         "process_open_fds",
+        "ringfence_fast_path_info",
         "ringfence_held_back_partitions",
         "ringfence_cache_memory_bytes",
         "ringfence_state_bytes",

@@ -213,6 +213,10 @@ class Metrics:
         free.set_function(lambda: _disk_bytes(folder)[0])
         size.set_function(lambda: _disk_bytes(folder)[1])
 
+    def fast_path(self, path: str, wanted: str) -> None:
+        """Expose which fast path this process runs, and which one the configuration names."""
+        self._fast_path.labels(path, wanted).set(1)
+
     def fenced(self) -> None:
         """Count an event in which another producer took over our transactional id."""
         self._fenced.inc()
@@ -376,6 +380,9 @@ class Metrics:
         )
         self._worker_restarts = self._counter(
             "worker_restarts", "Restarts of worker processes.", "worker", "hop"
+        )
+        self._fast_path = self._gauge(
+            "fast_path_info", "Worker processes by the fast path that they run.", "path", "wanted"
         )
 
     def _declare_http(self) -> None:

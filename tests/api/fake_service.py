@@ -70,6 +70,7 @@ INFO = ServiceInfo(
     cluster_id="cluster-1",
     instance="0",
     group_id="ringfence",
+    fast_path="python",
 )
 SETTINGS = {
     "strategy": EffectiveSetting("ring", "default"),

@@ -117,6 +117,17 @@ def test_a_process_that_restores_shows_how_far(view: ServiceView) -> None:
     assert "50 % of 1 partition" in page_of(client_of(view), "/console/partitions").text
 
 
+def test_processes_that_do_not_run_the_compiled_path_though_wanted_show_why_once(
+    view: ServiceView,
+) -> None:
+    well = WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26)
+    slow = well._replace(fast_path="python", fast_path_fault="it is not built")
+    crews = iter(((well,), (well, slow, slow)))
+    client = client_of(replace(view, workers=lambda: next(crews)))
+    pages = [page_of(client, "/console/partitions").text for _ in range(2)]
+    assert [page.count("decided in Python: it is not built.") for page in pages] == [0, 1]
+
+
 def test_partitions_of_all_instances_are_shown_with_their_owners(client: TestClient) -> None:
     page = page_of(client, "/console/partitions")
     assert "orders -3 0" in page.text

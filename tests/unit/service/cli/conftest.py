@@ -28,7 +28,9 @@ from tests.support.waiting import LIMIT_S
 
 HELD = api.HELD | {("..", b"\x1b[31m"): IdLocation("orders", 3, 46, 1_700_000_000_004, 3)}
 WORKERS = (
-    WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26),
+    WorkerStatus(
+        7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26, fast_path="python"
+    ),
     WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None),
 )
 

@@ -167,6 +167,26 @@ def test_the_status_of_a_bridge_is_shown_which_has_no_processes(
     server.stop()
 
 
+def test_status_tells_which_fast_paths_run_and_why_not_the_one_that_is_wanted(
+    shell: Shell, url: str
+) -> None:
+    paths = ("/v1/status", "/v1/partitions", "/v1/workers")
+    documents = [httpx2.get(f"{url}{path}", timeout=LIMIT_S).json() for path in paths]
+    for crew, expected in (
+        (
+            [("native", None), ("python", "not built"), ("python", "not built")],
+            "native, python; not built",
+        ),
+        ([("native", None), (None, None)], "native"),
+    ):
+        template = documents[2]["workers"][0]
+        documents[2]["workers"] = [
+            {**template, "fast_path": path, "fast_path_fault": fault} for path, fault in crew
+        ]
+        with scripted(*(Reply(body=document) for document in documents)) as script:
+            assert ["fast path", expected] in shell("status", "--url", script.url).rows
+
+
 @pytest.mark.parametrize("end", [None, 0])
 def test_status_leaves_out_internal_partitions_without_records_and_counts_them(
     shell: Shell, url: str, end: int | None

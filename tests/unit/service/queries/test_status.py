@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from service.queries.status import StatusBoard, WorkerStatus
 from tests.api.fake_service import (
+    INFO,
     RESTORING_PARTITION,
     RUNNING,
     RUNNING_PARTITION,
@@ -46,3 +47,19 @@ def test_a_process_tells_how_far_the_restore_of_its_partitions_is() -> None:
     unknown = half._replace(phase="assigned", restore_remaining_records=None)
     assert worker.restoring((half, unknown)).restore_remaining_records is None
     assert worker.restoring((done,)) == worker
+
+
+def test_an_instance_is_as_fast_as_the_slowest_of_the_processes_that_have_reported() -> None:
+    starting = WorkerStatus(7, 0, "inputs", "starting", datetime.now(UTC), 0, None, 5, 0, None)
+    compiled = starting._replace(fast_path="native")
+    slow = starting._replace(fast_path="python", fast_path_fault="it is not built")
+    info = INFO._replace(fast_path=None)
+    told = [
+        info.with_fast_path(crew)
+        for crew in ((starting,), (compiled, starting), (compiled, slow, compiled))
+    ]
+    assert [(each.fast_path, each.fast_path_fault) for each in told] == [
+        (None, None),
+        ("native", None),
+        ("python", "it is not built"),
+    ]

@@ -111,7 +111,8 @@ class Dummy:
         status = status_of(self._begin.task.worker, self._workers)._replace(phase=phase)
         if self._behaviour == "routed":
             status = status._replace(hops=("inputs", "by-address"))
-        self._link.send(WorkerReport(status, True, 0, memory_bytes(), "cluster-1", float("-inf")))  # noqa: FBT003
+        report = WorkerReport(status, True, 0, memory_bytes(), "cluster-1", float("-inf"))  # noqa: FBT003
+        self._link.send(report._replace(fast_path="python", fast_path_fault="not built"))
 
     def _hear(self, message: ToWorker) -> None:
         match message:

@@ -34,7 +34,10 @@ def test_every_part_has_a_process_and_all_end_in_order(tmp_path: Path) -> None:
         assert crew.read().complete
         assert [part.partition for part in crew.read().partitions] == [0, 1, 2, 3]
         assert crew.read().records_consumed == 20
-        assert [handle.status().phase for handle in crew.handles] == ["running", "running"]
+        found = [handle.status() for handle in crew.handles]
+        assert [each.phase for each in found] == ["running", "running"]
+        paths = {(each.fast_path, each.fast_path_fault) for each in found}
+        assert paths == {("python", "not built")}
 
     play(crew, scene)
     assert [len(lives(tmp_path, worker)) for worker in (0, 1)] == [1, 1]

@@ -17,6 +17,15 @@ def test_what_each_process_holds_is_added() -> None:
     assert values(name, gauge(name, 3), gauge(name, 4), gauge(name, 1, "b")) == {"a": 7, "b": 1}
 
 
+def test_processes_are_counted_by_the_fast_path_that_they_run() -> None:
+    name = "ringfence_fast_path_info"
+    native, python = (
+        MetricFamily(name, "", "gauge", (MetricPoint(name, (("path", path),), 1),))
+        for path in ("native", "python")
+    )
+    assert values(name, native, python, native) == {"native": 2, "python": 1}
+
+
 def test_the_shortest_horizon_counts_whichever_process_reports_it_first() -> None:
     name = "ringfence_ring_horizon_seconds"
     assert values(name, gauge(name, 30), gauge(name, 7), gauge(name, 9)) == {"a": 7}

@@ -39,6 +39,7 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     metrics.rebalance("assigned")
     metrics.client_error("_TRANSPORT")
     metrics.schema_lookup("found")
+    metrics.fast_path("python", "native")
     found = samples(metrics)
     assert found["ringfence_records_consumed_total route=orders"] == 10
     assert found["ringfence_bytes_consumed_total"] == 2048
@@ -52,6 +53,7 @@ def test_events_of_a_batch_are_counted_with_its_numbers() -> None:
     assert found["ringfence_client_errors_total code=_TRANSPORT"] == 1
     assert found["ringfence_schema_lookups_total result=found"] == 1
     assert found["ringfence_build_info version=0.1.0"] == 1
+    assert found["ringfence_fast_path_info path=python wanted=native"] == 1
 
 
 def test_what_a_bridge_delivers_and_stamps_is_counted_by_its_topic() -> None:
