@@ -59,6 +59,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.http_connection_refused("slow")
     metrics.worker_restarted(0, "inputs")
     metrics.config_not_applied()
+    metrics.fast_path("python", "native")
     metrics.certificate(tmp_path / "none.pem")
     metrics.disk(tmp_path)
     metrics.sampled(StateSample(fills={"a": AddressFill(2, 1, 3)}, evicted={"a": 1}))
