@@ -84,9 +84,9 @@ class DecisionProgress:
         self.outputs, self.replies, self.now_ms = [], [], now_ms
 
     def send(self, records: Records, start: int, end: int) -> None:
-        """Add records of a piece, by their rows in it, to the outputs."""
+        """Add some of the records to the outputs, which compiled code has accepted."""
         if start < end:
-            self.outputs.append(cast("Output", (records.piece.span(start, end),)))
+            self.outputs.append(cast("Output", (records.part(start, end),)))
 
     def end(self, tally: BatchCounts) -> list[Output]:
         """Count the replies; return outputs and replies."""

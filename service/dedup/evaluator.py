@@ -29,7 +29,7 @@ from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
-from service.native.records import PieceRecord, Records
+from service.native.records import Records
 from service.native.ring import NativeRingDraft
 from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, Rejection
@@ -138,7 +138,7 @@ class FastPaths:
         self.by_value[value] = fast_path
         if fast_path is not None and isinstance(fast_path.draft, NativeRingDraft):
             target = fast_path.topic, fast_path.keyed, fast_path.unkeyed
-            self.lanes[value] = fast_path.draft.lane(*target, fast_path)
+            self.lanes[value] = fast_path.draft.native, *target
         return fast_path
 
     def _opened(self, record: Record, headers: Headers) -> FastPath | None:
@@ -292,15 +292,26 @@ class Columns(NamedTuple):
     sizes_bytes: Sequence[int]
     """Sizes of the record values."""
 
-    def rows(self, start: int, end: int) -> "Columns":
-        """Return the records from one row to another."""
+    def row(self, at: int) -> "Columns":
+        """Return one of the records."""
         return Columns(
-            self.messages[start:end],
-            self.offsets[start:end],
-            self.own_offsets[start:end],
-            self.times_ms[start:end],
-            self.headers[start:end],
-            self.sizes_bytes[start:end],
+            [self.messages[at]],
+            [self.offsets[at]],
+            [self.own_offsets[at]],
+            [self.times_ms[at]],
+            [self.headers[at]],
+            [self.sizes_bytes[at]],
+        )
+
+    def after(self, start: int) -> "Columns":
+        """Return the records from a row on."""
+        return Columns(
+            self.messages[start:],
+            self.offsets[start:],
+            self.own_offsets[start:],
+            self.times_ms[start:],
+            self.headers[start:],
+            self.sizes_bytes[start:],
         )
 
 
@@ -325,48 +336,32 @@ class Evaluator:
         self._progress = progress
         self.full_path = FullPath(contexts, self.checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
-        self._index = contexts.packed_positions.sources.index(input_partition.source)
         self._not_plain = NOT_PLAIN_IN_SESSIONS if rules.epochs else NOT_PLAIN
         if input_partition.route.settings.reply_topics:
             self._not_plain = NOT_PLAIN_WITH_REPLIES
-        self._other_names = tuple(self._not_plain)
+        self._names = (*_ID_NAMES, *self._not_plain), len(_ID_NAMES)
         self._takes_pieces = self._identifier is None and self.fast_paths.field_name != UNNAMED
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Decide every record; add the outputs to the progress."""
-        start = 0
         if isinstance(columns.messages, Records) and self._takes_pieces:
-            start = self._decide_plain(columns, columns.messages, grouping)
-        if start < len(columns.messages):
-            self._decide(columns.rows(start, len(columns.messages)), grouping)
+            decided = self._decide_plain(columns, columns.messages, grouping)
+            columns = columns.after(decided)
+        self._decide(columns, grouping)
 
     def _decide_plain(self, columns: Columns, records: Records, grouping: TransactionGroups) -> int:
         """Decide records of a piece, plain ones in compiled code; return where it stops to pay."""
-        progress, fast_paths = self._progress, self.fast_paths
-        piece, row, others = records.piece, records.start, 0
-        rules = fast_paths.lanes, fast_paths.field_name, _ID_NAMES, self._other_names, self._index
-        while row < records.end:
-            at, progress.time_ms, repeated = piece.admit(
-                row, records.end, *rules, progress.now_ms, progress.time_ms
-            )
+        progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
+        rules = fast_paths.lanes, fast_paths.field_name, self._names, self._base, progress.now_ms
+        while row < len(records):
+            at, progress.time_ms = records.admit(row, *rules, progress.time_ms)
             progress.send(records, row, at)
-            row, decided = at, at - records.start
-            if at == records.end:
-                break
-            row += 1
-            if repeated is not None:
-                fast_path, number, time_ms, offset, timestamp, identifier = repeated
-                headers = piece.headers(at)
-                known = identifier, headers, offset, timestamp, time_ms, fast_path, number
-                if self._is_repetition(PieceRecord(piece, at), *known):
-                    progress.time_ms = time_ms
-                    continue
-            # Not plain, of an address that is not open yet, or of one with more to check.
-            self._decide(columns.rows(decided, decided + 1), grouping)
-            others += 1
-            if others > _OTHERS_MAX and 2 * others > decided:
-                break
-        return row - records.start
+            if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
+                return at
+            # Not plain, of an address that is not open yet, or perhaps known.
+            self._decide(columns.row(at), grouping)
+            row, others = at + 1, others + 1
+        return row
 
     def _decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Decide every record.
@@ -417,8 +412,21 @@ class Evaluator:
                         )
                     )
                     continue
-                known = identifier, headers or [], packed_position - base, timestamp, time_ms
-                if self._is_repetition(message, *known, fast_path, number):
+                if fast_path.drops:
+                    if not fast_path.repeats:
+                        fast_path.dropped = (number, time_ms)
+                    fast_path.repeats += 1
+                    continue
+                if fast_path.dead_letter is not None:
+                    fast_path.repeats += 1
+                    repeated = (
+                        identifier,
+                        headers or [],
+                        packed_position - base,
+                        timestamp,
+                        time_ms,
+                    )
+                    output(self._repetition(message, *repeated, fast_path, number))
                     continue
             progress.time_ms = time_ms
             record: Record = (
@@ -435,29 +443,6 @@ class Evaluator:
         for message, offset, own_offset, headers in rows:
             record: Record = message if self._is_own else RepartitionedRecord(message, own_offset)
             self.full_path.fail(record, headers or [], offset, grouping, why)
-
-    def _is_repetition(
-        self,
-        message: Record,
-        identifier: bytes,
-        headers: Headers,
-        offset: int,
-        timestamp_ms: int,
-        time_ms: int,
-        fast_path: FastPath,
-        number: int,
-    ) -> bool:
-        """Drop or dead-letter a duplicate; False if it needs the full path."""
-        if fast_path.drops:
-            if not fast_path.repeats:
-                fast_path.dropped = (number, time_ms)
-        elif fast_path.dead_letter is None:
-            return False
-        else:
-            known = identifier, headers, offset, timestamp_ms, time_ms, fast_path, number
-            self._progress.outputs.append(self._repetition(message, *known))
-        fast_path.repeats += 1
-        return True
 
     def _repetition(
         self,

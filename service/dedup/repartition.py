@@ -73,14 +73,13 @@ class Repartitioner:
         if not (isinstance(records, Records) and is_open and self._has_value):
             yield from rows
             return
-        lane = records.lane(self._rules.by_address.topic, self._name)
-        row = records.start
-        while row < records.end:
-            at = records.piece.forward(row, records.end, self._partitions, field_name, lane)
+        rules = self._partitions, field_name, self._rules.by_address.topic, self._name
+        row = 0
+        while row < len(records):
+            at = records.forward(row, *rules)
             self._progress.send(records, row, at)
-            if at < records.end:
-                only = at - records.start
-                yield records[only], part.offsets[only], part.times_ms[only], part.headers[only]
+            if at < len(records):
+                yield records[at], part.offsets[at], part.times_ms[at], part.headers[at]
             row = at + 1
 
     def seal(self) -> Sequence[Output]:

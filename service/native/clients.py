@@ -1,29 +1,42 @@
-"""Clients of confluent_kafka that consume into pieces and produce spans.
+"""Clients of confluent_kafka that consume into pieces and produce records of pieces.
 
 Rebalances, errors and logs stay with the Python client: its queue is served before records are
 returned, so that whatever the client reported ahead of a record is known when it is decided.
+Invariant: records come from our own queue alone. A partition that is forwarded once is never read
+into the consumer's queue again; when it stops being fetched, in the background, its records wait on
+a queue of its own until it is forwarded once more.
 """
 
-from typing import Any
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from service.kafka.io import errors_of
 from service.native.extension import loaded
-from service.native.records import Records
+from service.native.records import ClientError, Records
 
 _CONSUMER, _PRODUCER = 1, 0
 _SERVED_MAX = 1_000
+_UNSETTLED_MS: Final = 5
+"""The longest wait while a partition may have to be forwarded again."""
 
 
 class LayoutError(RuntimeError):
     """The handle of a client does not have the layout that was verified."""
 
 
+class StrayRecordError(RuntimeError):
+    """A record came on the consumer's own queue, where its order is lost."""
+
+
 def address_of(client: object, kind: int, name: str, value: str) -> int:
     """Return the address of a client, checked by its kind and one of its properties."""
     native = loaded().module
     assert native is not None
-    address, found_kind, found = native.client_of(client, name)
+    try:
+        address, found_kind, found = native.client_of(client, name)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise LayoutError(str(error)) from error
     if (found_kind, found) != (kind, value):
         raise LayoutError(f"a client of kind {found_kind} with {name}={found!r}, not {value!r}")
     return int(address)
@@ -38,54 +51,66 @@ class NativeConsumer(Consumer):
         assert native is not None
         group = str(properties["group.id"])
         self._reader = native.Reader(address_of(self, _CONSUMER, "group.id", group))
-        self._unsettled: set[tuple[str, int]] = set()
-        """Partitions of which no record has come since they were assigned."""
-        self._stray: list[Message] = []
+        self._stopped: set[tuple[str, int]] = set()
+        """Partitions that were unassigned: the client may still be stopping them."""
+        self._unsettled: dict[tuple[str, int], Any] = {}
+        """The queues of those that were assigned again since, until their first record."""
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Fetch more partitions."""
         for each in partitions:
-            self._unsettled.add((each.topic, each.partition))
-            self._reader.forward(each.topic, each.partition)
+            name = each.topic, each.partition
+            queue = self._reader.partition(*name)
+            self._reader.forward(queue)
+            if name in self._stopped:
+                self._unsettled[name] = queue
         super().incremental_assign(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching partitions."""
         super().incremental_unassign(partitions)
-        self._unsettled -= {(each.topic, each.partition) for each in partitions}
+        for each in partitions:
+            name = each.topic, each.partition
+            self._stopped.add(name)
+            self._unsettled.pop(name, None)
 
     def consume(  # type: ignore[override]
         self, num_messages: int = 1, timeout: float = -1
-    ) -> "Records | list[Message]":
-        """Return records; or, if there are any, what the consumer's own queue has.
-
-        Those are errors, and records that came before their partition was forwarded.
-        """
-        messages, self._stray = self._stray or self._served(), []
-        if messages:
-            return messages
-        for topic, partition in self._unsettled:
-            # A client that stops fetching drops the forwarding later, in the background.
-            self._reader.forward(topic, partition)
-        piece = self._reader.consume(num_messages, max(0, int(timeout * 1000)))
-        records = Records(piece, 0, len(piece))
-        if records:
-            self._stray = self._served()
-            if self._unsettled:
-                self._unsettled.difference_update(source for source, _ in records.by_source())
+    ) -> Records:
+        """Return records with the errors that were reported before them, or errors alone."""
+        for queue in self._unsettled.values():
+            self._reader.forward(queue)
+        errors = self._reported()
+        wait_ms = 0 if errors else max(0, int(timeout * 1000))
+        if self._unsettled:
+            wait_ms = min(wait_ms, _UNSETTLED_MS)
+        piece = self._reader.consume(num_messages, wait_ms)
+        if len(piece):
+            errors += self._reported()
+        records = Records.of(piece, errors)
+        if self._unsettled:
+            for name, _ in records.by_source():
+                self._unsettled.pop(name, None)
         return records
 
-    def _served(self) -> list[Message]:
-        return super().consume(_SERVED_MAX, 0)
+    def _reported(self) -> list[ClientError]:
+        """Serve the consumer's queue; return the errors on it."""
+        messages = super().consume(_SERVED_MAX, 0)
+        errors = errors_of(messages) if messages else []
+        if len(errors) < len(messages):
+            stray = next(each for each in messages if each.error() is None)
+            raise StrayRecordError(f"{stray.topic()}-{stray.partition()}@{stray.offset()}")
+        return errors
 
     def close(self) -> None:
         """Leave the group and end the client."""
+        self._unsettled.clear()
         self._reader.close()
         super().close()
 
 
 class NativeProducer(Producer):
-    """A producer that takes spans too."""
+    """A producer that takes records of a piece too."""
 
     def __init__(self, properties: dict[str, Any], **rest: Any) -> None:
         super().__init__(properties, **rest)
@@ -93,11 +118,26 @@ class NativeProducer(Producer):
         self._address = address_of(self, _PRODUCER, "transactional.id", identity)
 
     def produce(self, first: Any, *rest: Any, **named: Any) -> None:  # type: ignore[override]
-        """Produce a span, or a record as the arguments of `Producer.produce`."""
+        """Produce `Records`, or a record as the arguments of `Producer.produce`."""
         if rest or named:
             super().produce(first, *rest, **named)
-        elif code := first.send(self._address):
-            if code == KafkaError._QUEUE_FULL:  # noqa: SLF001 - its name
+        elif error := first.send(self._address):
+            if error.code() == KafkaError._QUEUE_FULL:  # noqa: SLF001 - its name
                 raise BufferError
-            reason = f"Unable to produce message: {KafkaError(code).str()}"
-            raise KafkaException(KafkaError(code, reason))
+            raise KafkaException(
+                KafkaError(error.code(), f"Unable to produce message: {error.str()}")
+            )
+
+
+def layout_fault() -> str | None:
+    """Return why the handles of clients are not as expected here; None if they are."""
+    quiet = {"client.id": "ringfence-layout", "log_level": 0}
+    consumer = Consumer({**quiet, "group.id": "ringfence-layout"})
+    try:
+        address_of(consumer, _CONSUMER, "group.id", "ringfence-layout")
+        address_of(Producer(quiet), _PRODUCER, "client.id", "ringfence-layout")
+    except LayoutError as error:
+        return f"the clients have an unknown layout: {error}"
+    finally:
+        consumer.close()
+    return None

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from service.config.model import FastPath
 from service.kafka.clients import Makers
-from service.native.clients import NativeConsumer, NativeProducer
+from service.native.clients import NativeConsumer, NativeProducer, layout_fault
 from service.native.extension import loaded
 from service.native.ring import FORMS
 from state.strategies.ring_memory import PYTHON, RingForms, RingStrategy
@@ -28,7 +28,7 @@ class ChosenPath(NamedTuple):
 
 def chosen(wanted: FastPath) -> ChosenPath:
     """Return the path that is wanted if it can run here, else the one in Python."""
-    fault = loaded().why or None if wanted == "native" else None
+    fault = (loaded().why or layout_fault()) if wanted == "native" else None
     if fault or wanted == "python":
         return ChosenPath("python", fault, None, PYTHON)
     return ChosenPath("native", None, Makers(NativeConsumer, NativeProducer), FORMS)

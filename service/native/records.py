@@ -1,38 +1,42 @@
 """Records of a piece as Python sees them: columns whose items are made when they are read."""
 
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, cast, overload
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from ringfence.headers import Headers
 from service.kafka.model import UNREADABLE
-from service.native.extension import loaded
 from state.model import PartitionId
 
+ClientError = tuple[KafkaError, PartitionId | None]
+"""An error that a client reports, with its partition, if it has one."""
 
-class PieceRecord(NamedTuple):
+
+class PieceRecord:
     """One record of a piece."""
 
-    piece: Any
-    row: int
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: tuple[int, int, bytes | None, bytes | None]) -> None:
+        """`fields` are offset, timestamp, key and value."""
+        self._fields = fields
 
     def key(self) -> bytes | None:
         """Return the key; empty is not absent."""
-        return cast("bytes | None", self.piece.key(self.row))
+        return self._fields[2]
 
     def value(self) -> bytes | None:
         """Return the value; empty is not absent."""
-        return cast("bytes | None", self.piece.value(self.row))
+        return self._fields[3]
 
     def offset(self) -> int:
         """Return the offset in the partition."""
-        return cast("int", self.piece.place(self.row)[0])
+        return self._fields[0]
 
     def timestamp(self) -> tuple[int, int]:
         """Return the kind of the timestamp, which is not kept, and milliseconds."""
-        return 0, self.piece.place(self.row)[1]
+        return 0, self._fields[1]
 
 
 class Column:
@@ -71,43 +75,25 @@ class HeaderColumn(Column, Sequence[Headers | None]):
         return UNREADABLE if found is None else cast("Headers", found)
 
 
-def as_produced(outputs: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of `Producer.produce` for each record, those of spans included."""
-    for output in outputs:
-        if len(output) == 1:
-            yield from output[0].outputs()
-        else:
-            yield output
-
-
 class Records(Column, Sequence[PieceRecord]):
     """Records of one piece, grouped by partition."""
 
+    errors: Sequence[ClientError] = ()
+    """The errors that came with them."""
+
     @classmethod
-    def of(
-        cls,
-        messages: Sequence[Message],
-        headers: Sequence[Headers | None],
-        sources: Sequence[PartitionId],
-        errors: Sequence[tuple[KafkaError, str | None, int]] = (),
-    ) -> "Records":
-        """Return messages of a Python client as a piece; `sources` has the partition of each."""
-        native = loaded().module
-        assert native is not None
-        ranks = {source: rank for rank, source in enumerate(dict.fromkeys(sources))}
-        rows = [
-            (
-                ranks[source],
-                message.offset(),
-                message.timestamp()[1],
-                message.key(),
-                message.value(),
-                None if each is UNREADABLE else each or (),
-            )
-            for message, each, source in zip(messages, headers, sources, strict=True)
-        ]
-        rows.sort(key=itemgetter(0))
-        return cls(native.Piece(rows, list(map(tuple, ranks)), list(errors)), 0, len(rows))
+    def of(cls, piece: Any, reported: Sequence[ClientError] = ()) -> "Records":
+        """Return all records of a piece, with its errors behind those reported before."""
+        records = cls(piece, 0, len(piece))
+        if reported or piece.errors:
+            records.errors = [
+                *reported,
+                *(
+                    (KafkaError(code, text), None if topic is None else PartitionId(topic, number))
+                    for code, text, topic, number in piece.errors
+                ),
+            ]
+        return records
 
     @overload
     def __getitem__(self, index: int) -> PieceRecord: ...
@@ -117,25 +103,16 @@ class Records(Column, Sequence[PieceRecord]):
         """Return a record, or a part of them."""
         if isinstance(index, slice):
             return Records(*self._rows(index))
-        return PieceRecord(self.piece, self._row(index))
+        return PieceRecord(self.piece.record(self._row(index)))
 
     @property
     def headers(self) -> HeaderColumn:
         """The headers of all of them."""
         return HeaderColumn(self.piece, self.start, self.end)
 
-    @property
-    def errors(self) -> list[tuple[KafkaError, PartitionId | None]]:
-        """The errors that came with the piece, each with its partition, if it has one."""
-        return [
-            (error, None if topic is None else PartitionId(topic, partition))
-            for error, topic, partition in self.piece.errors
-        ]
-
-    @staticmethod
-    def lane(topic: str, prefix: bytes) -> object:
-        """Return where records go that only get an origin header, which begins with `prefix`."""
-        return cast("Any", loaded().module).Lane(None, topic, 0, 0, None, prefix)
+    def part(self, start: int, end: int) -> "Records":
+        """Return the records from one row to another, which it must have."""
+        return Records(self.piece, self.start + start, self.start + end)
 
     def fitting(self, bytes_max: int) -> tuple["Records", int]:
         """Return the leading records that fit, and at least one, and the memory they take."""
@@ -144,19 +121,41 @@ class Records(Column, Sequence[PieceRecord]):
 
     def by_source(self) -> Iterator[tuple[PartitionId, "Records"]]:
         """Yield the records of each partition."""
-        for name, start, end in self.piece.groups(self.start, self.end):
+        start = self.start
+        while start < self.end:
+            name, end = self.piece.source(start, self.end)
             yield PartitionId(*name), Records(self.piece, start, end)
+            start = end
 
     def columns(self) -> tuple[list[int], list[int], list[int]]:
         """Return offsets, times and sizes of values."""
-        found = self.piece.columns(self.start, self.end)
-        return cast("tuple[list[int], list[int], list[int]]", found)
+        count = len(self)
+        found = _numbers(self.piece.columns(self.start, self.end))
+        return found[:count], found[count : 2 * count], found[2 * count :]
 
     def by_input(self) -> Iterator[tuple[bytes, "Records", list[int]]]:
         """Split origin headers off; yield runs of one input with their offsets there."""
-        runs, own_offsets = self.piece.strip(self.start, self.end)
         start = self.start
-        for input_partition, end in runs:
-            rows = slice(start - self.start, end - self.start)
-            yield input_partition, Records(self.piece, start, end), own_offsets[rows]
+        while start < self.end:
+            input_partition, end, own_offsets = self.piece.strip(start, self.end)
+            records = Records(self.piece, start, end)
+            yield input_partition, records, _numbers(own_offsets)[: len(records)]
             start = end
+
+    def admit(self, start: int, *rules: object) -> tuple[int, int]:
+        """Admit plain records from `start` on; return the first that is none, and the time."""
+        at, time_ms = self.piece.admit(self.start + start, self.end, *rules)
+        return at - self.start, time_ms
+
+    def forward(self, start: int, *rules: object) -> int:
+        """Forward records from `start` on; return the first whose partition is not known."""
+        return cast("int", self.piece.forward(self.start + start, self.end, *rules)) - self.start
+
+    def send(self, client: int) -> KafkaError | None:
+        """Produce what was not sent yet; return the error of the record at which that ended."""
+        code = self.piece.send(client, self.start, self.end)
+        return KafkaError(code) if code else None
+
+
+def _numbers(column: bytes) -> list[int]:
+    return memoryview(column).cast("q").tolist()

@@ -1,134 +1,143 @@
-"""Rings of the extension: what `state.strategies.ring_memory` does, in compiled form.
+"""Rings whose ids the extension finds: what `state.strategies.ring_memory` does, in less time.
 
-A `NativeRing` keeps its committed segments as they are in the changelog, or leaves them in the
-store and keeps hashes alone; both take some 16 bytes for each id besides. Invariant: it judges
-like an `InMemoryRing`, and its drafts write the same bytes.
+The extension has a table of hashes and numbers, some 16 bytes for each id; what it may know is
+compared with the id in its segment, which is in memory in packed form, or in the store. Invariant:
+a `NativeRing` judges like an `InMemoryRing`, and its drafts write the same bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from service.native.extension import loaded
-from state import segment
 from state.id_index import MakeIndex
-from state.keys import unknown
-from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from state.segment import _packed_source, decode, key, remembered, row_of
-from state.strategies.base import ReadSegment, StateChange, StoredSize, StrategySettings
-from state.strategies.ring import RingDraft
-from state.strategies.ring_memory import RingForms
+from state.keys import UnknownFormatError
+from state.model import Origin, PackedPositions, PartitionId
+from state.segment import Segment, SegmentEntry, SegmentSummary, decode, remembered, summary
+from state.strategies.base import Admit, ReadSegment, StoredSize
+from state.strategies.ring import RingAdditions, RingDraft
+from state.strategies.ring_memory import IndexedRing, RingForms
 
-_WIDTH: Final = 63
-_HALF: Final = 1 << (_WIDTH - 1)
+# Measured: the objects of a segment, and its place in the dict.
+_SEGMENT_OVERHEAD_BYTES: Final = 600
+_ROW_BYTES: Final = 20
+"""Numbers of a row: of two bytes its bound and source, of eight its offset and time."""
 
-
-class _Content(NamedTuple):
-    """What a draft hands to its ring after the commit."""
-
-    values: list[bytes]
-    deleted: int
+_NUMBER_MAX: Final = (1 << 62) - 1
+"""The extension has numbers with a sign."""
 
 
-class NativeRing:
-    """A ring of the extension; `read` is given where its segments stay in the store."""
+class _PackedSegment(NamedTuple):
+    """The rows of a segment in few objects."""
 
-    __slots__ = ("_read", "ring")
+    sources: Sequence[PartitionId]
+    ids: bytes
+    bounds: Sequence[int]
+    """Where ids begin, and where the last one ends."""
+    source_indexes: Sequence[int]
+    offsets: Sequence[int]
+    times_ms: Sequence[int]
 
-    def __init__(self, read: ReadSegment | None = None) -> None:
-        self._read = read
-        self.ring: Any = cast("Any", loaded().module).Ring(read)
-
-    def __len__(self) -> int:
-        """Return how many ids are held."""
-        return self.ids_held
+    @classmethod
+    def of(cls, segment: Segment) -> "_PackedSegment":
+        """Pack the rows of a segment."""
+        return cls(
+            segment.sources,
+            b"".join(segment.ids),
+            array("H", accumulate(map(len, segment.ids), initial=0)),
+            array("H", list(segment.source_indexes)),
+            array("q", segment.offsets),
+            array("q", segment.times_ms),
+        )
 
     @property
     def memory_bytes(self) -> int:
         """Estimated memory in bytes."""
-        return int(self.ring.memory_bytes)
+        return len(self.ids) + _ROW_BYTES * len(self.offsets) + _SEGMENT_OVERHEAD_BYTES
+
+    def entry(self, row: int) -> SegmentEntry:
+        """Return the id in a row, and its origin."""
+        source = self.sources[self.source_indexes[row]]
+        origin = Origin(*source, self.offsets[row], self.times_ms[row])
+        return SegmentEntry(self.ids[self.bounds[row] : self.bounds[row + 1]], origin)
+
+
+class NativeRing(IndexedRing):
+    """A ring with a table of the extension; `read` is given if its segments stay in the store."""
+
+    __slots__ = ("_is_whole", "_segments", "_segments_bytes", "table")
+
+    def __init__(self, read: ReadSegment | None = None) -> None:
+        self.table: Any = cast("Any", loaded().module).Table()
+        self._segments: dict[int, _PackedSegment] = {}
+        """Segments in memory, by their first numbers."""
+        self._segments_bytes = 0
+        self._is_whole = read is None
+        super().__init__(read or _reader(self._segments), self.table)
 
     @property
-    def ids_held(self) -> int:
-        """How many ids are held."""
-        return int(self.ring.next - self.ring.floor)
-
-    @property
-    def ids_evicted(self) -> int:
-        """How many ids were evicted: the floor rises by one with each."""
-        return int(self.ring.floor)
+    def memory_bytes(self) -> int:
+        """Estimated memory in bytes."""
+        return super().memory_bytes + self._segments_bytes
 
     def has_outgrown(self, whole_ids_max: int) -> bool:
         """Whether it holds more segments than one in memory should."""
-        return self._read is None and self.ids_held > whole_ids_max
+        return self._is_whole and len(self) > whole_ids_max
 
     @property
     def reads_store(self) -> bool:
         """Whether its segments stay in the store."""
-        return self._read is not None
-
-    def begin(
-        self, settings: StrategySettings, packed_positions: PackedPositions
-    ) -> "NativeRingDraft":
-        """Begin the draft of a batch; at most one is open at a time."""
-        return self.draft(settings.capacity, packed_positions)
+        return not self._is_whole
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
-        """Begin a batch with this capacity."""
-        self.ring.begin(capacity)
+        """Begin a batch with this capacity; at most one draft is open at a time."""
+        self._drafted, self._row = {}, None
         return NativeRingDraft(self, capacity, packed_positions)
 
-    def apply(self, content: object) -> None:
-        """Apply the content of a committed change."""
-        values, deleted = cast("_Content", content)
-        self._absorb(values, is_own=True)
-        self.ring.drop(deleted)
+    def load(self, value: bytes) -> None:
+        """Take over the next segment of the store."""
+        if self._is_whole:
+            self.absorb([decode(value)])
+        else:
+            self.take(summary(value))
 
-    def load(self, values: Iterable[bytes]) -> None:
-        """Take over the segments of the store, oldest first."""
-        for value in values:
-            self._absorb([value], is_own=False)
+    def absorb(self, segments: Iterable[Segment], deleted: int = 0) -> None:
+        """Take over committed segments, oldest first, and drop the first `deleted` ones."""
+        if self._is_whole:
+            segments = list(segments)
+            for segment in segments:
+                if segment.ids:
+                    packed = self._segments[segment.first] = _PackedSegment.of(segment)
+                    self._segments_bytes += packed.memory_bytes
+            for first in self._firsts[:deleted]:
+                self._segments_bytes -= self._segments.pop(first).memory_bytes
+        super().absorb(segments, deleted)
 
-    def _absorb(self, values: list[bytes], *, is_own: bool) -> None:
-        if not self.ring.absorb(values, is_own):
-            for value in values:
-                decode(value)  # names what is wrong
-            raise unknown(b"".join(values))
+    def take(self, segment: SegmentSummary) -> None:
+        """Add the next segment to the table."""
+        if segment.first > _NUMBER_MAX:
+            raise UnknownFormatError(f"a segment from {segment.first} on")
+        super().take(segment)
 
-    def forget(self) -> None:
-        """Do nothing: what is dead is dropped when room is needed."""
-
-    def origin(self, number: int) -> Origin:
-        """Return the origin of the committed id with this number."""
-        first, value = self.ring.segment(number)
-        if value is None:
-            assert self._read is not None
-            return self._read(first, number).origin
-        return row_of(value, number).origin
+    def committed(self, identifier: bytes) -> int | None:
+        """Return the number of a committed id in stored form, or None."""
+        return self._committed(identifier)
 
 
 class NativeRingDraft(RingDraft):
-    """The draft of a batch; what it adds is kept in the extension."""
+    """The draft of a batch; the extension finds the rows of the ids that it adds."""
 
-    __slots__ = ("memory", "native")
+    __slots__ = ("_judge", "native")
 
-    def __init__(
-        self, memory: NativeRing, capacity: int, packed_positions: PackedPositions
-    ) -> None:
-        self.memory, self.native = memory, memory.ring
-        self._capacity, self._packed_positions = capacity, packed_positions
-        self.evicted = self.native.evicted()
-        self.renewed = []
-        self.admit = self._admit if capacity else _admit_nothing
-
-    def lane(self, topic: str, keyed: int, unkeyed: int, owner: object) -> object:
-        """Return what compiled code needs of a fast path: this ring, and where records go."""
-        return cast("Any", loaded().module).Lane(self.native, topic, keyed, unkeyed, owner)
-
-    def _admit(self, identifier: bytes, packed_position: int, time_ms: int) -> int | None:
-        index = (packed_position + _HALF) >> _WIDTH
-        offset = packed_position - (index << _WIDTH)
-        found = self.native.admit(remembered(identifier), index, offset, time_ms)
-        return cast("int | None", found)
+    def __init__(self, ring: NativeRing, capacity: int, packed_positions: PackedPositions) -> None:
+        super().__init__(ring, 0, packed_positions)
+        self._capacity = capacity
+        bounds = ring.next, ring.floor, capacity
+        self.native: Any = cast("Any", loaded().module).Draft(ring.table, *self._added, *bounds)
+        self._judge = _make_judge(ring, self.native, self._added, capacity, self.renewed)
+        if capacity:
+            self.admit = _make_admit(self._judge, self.native)
 
     def admit_run(
         self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
@@ -137,79 +146,64 @@ class NativeRingDraft(RingDraft):
         numbers = map(self.admit, identifiers, packed_positions, times_ms)
         return [(at, number) for at, number in enumerate(numbers) if number is not None]
 
-    def accepted(self) -> Mapping[PartitionId, int]:
-        """Return how many ids were added, by source partition, those since evicted included."""
-        return {
-            self._packed_positions.sources[index]: count
-            for index, count in self.native.counts().items()
-        }
-
-    @property
-    def _next(self) -> int:
-        return int(self.native.next + self.native.drafted)
-
-    @property
-    def _floor(self) -> int:
-        return max(int(self.native.floor), self._next - self._capacity)
-
     def judge(self, identifier: bytes) -> int | None:
         """Return the number of a known id, or None."""
-        return cast("int | None", self.native.find(remembered(identifier)))
+        return self._judge(remembered(identifier))
 
-    def origin(self, number: int) -> Origin:
-        """Return the origin of a known id, this batch included."""
-        row = number - self.native.next
-        if row < 0:
-            return self.memory.origin(number)
-        index, offset, time_ms = self.native.row(row)
-        source = self._packed_positions.sources[index]
-        return Origin(source.topic, source.partition, offset, time_ms)
 
-    def renew(self, claim: Claim) -> Claim:
-        """Make a known claim new; the caller remembers it before any other call."""
-        identifier = claim.identifier
-        if identifier is not None and (number := self.judge(identifier)) is not None:
-            self.native.renew(number)
-            if number < self.native.next:
-                self.renewed.append(number)
-        return claim
+# The functions of a draft do not refer to it: in a reference cycle it would stay in memory until
+# the next garbage collection.
 
-    def change(self, address: str) -> StateChange | None:
-        """Return what to write and to apply after the commit; None without a change."""
-        values, deleted = self._values(), len(self.evicted)
-        if not values and not deleted:
+
+def _make_judge(
+    ring: NativeRing, native: Any, added: RingAdditions, capacity: int, renewed: Sequence[int]
+) -> Callable[[bytes], int | None]:
+    find, committed, ids, following, floor = (
+        native.find,
+        ring.committed,
+        added.ids,
+        ring.next,
+        ring.floor,
+    )
+
+    def judge(identifier: bytes) -> int | None:
+        row = find(identifier)
+        if row is not None:
+            return following + cast("int", row)
+        number = committed(identifier)
+        if number is None or number in renewed:
             return None
-        following, first = self.native.next, min(values, default=None)
-        edits = [Edit(key(address, number), value) for number, value in values.items()]
-        if first is not None and first != following:
-            # A batch longer than the ring skips numbers, and so the key of an earlier resize.
-            edits.append(Edit(key(address, following), None))
-        return StateChange(edits, _Content(list(values.values()), deleted))
+        return number if number >= max(floor, following + len(ids) - capacity) else None
 
-    def _values(self) -> dict[int, bytes]:
-        """Return the segments to write, by their first numbers."""
-        floor, count, following = self._floor, self.native.drafted, self.native.next
-        sources = list(map(_packed_source, self._packed_positions.sources))
-        starts = [
-            start
-            for start in range(0, count, segment.SEGMENT_IDS_MAX)
-            if following + min(start + segment.SEGMENT_IDS_MAX, count) > floor
-        ]
-        if not starts and self.native.capacity not in {None, self._capacity}:
-            starts = [count]  # a resize alone
-        return {
-            following + start: self.native.encode(
-                start, min(segment.SEGMENT_IDS_MAX, count - start), floor, sources
-            )
-            for start in starts
-        }
+    return judge
+
+
+def _make_admit(judge: Callable[[bytes], int | None], native: Any) -> Admit:
+    add = native.add
+
+    def admit(identifier: bytes, packed_position: int, time_ms: int) -> int | None:
+        identifier = remembered(identifier)
+        number = judge(identifier)
+        if number is None:
+            add(identifier, packed_position, time_ms)
+        return number
+
+    return admit
+
+
+def _reader(segments: Mapping[int, _PackedSegment]) -> ReadSegment:
+    return lambda first, number: segments[first].entry(number - first)
+
+
+def _loaded(ring: NativeRing, entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:
+    for _, value in entries:
+        ring.load(value)
+    return ring
 
 
 def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:
-    """Load a ring that keeps its segments."""
-    ring = NativeRing()
-    ring.load(value for _, value in entries)
-    return ring
+    """Load a ring with its segments in memory."""
+    return _loaded(NativeRing(), entries)
 
 
 def indexed(
@@ -219,14 +213,7 @@ def indexed(
     _make_index: MakeIndex,
 ) -> NativeRing:
     """Load a ring whose segments stay in the store."""
-    ring = NativeRing(read)
-    ring.load(value for _, value in entries)
-    return ring
+    return _loaded(NativeRing(read), entries)
 
 
 FORMS: Final = RingForms(whole, indexed)
-
-
-def _admit_nothing(_identifier: bytes, _packed_position: int, _time_ms: int) -> int | None:
-    """Judge ids for a ring of capacity 0: no id is known or remembered."""
-    return None

@@ -1,15 +1,54 @@
-"""The fakes as the compiled fast path has its clients: records are pieces, and spans are sent."""
+"""The fakes as the compiled fast path has its clients: records are pieces, and are sent as such."""
 
-from collections import deque
-from typing import Any
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Any, cast
 
 from confluent_kafka import Message
 
-from service.kafka.io import read_headers
+from ringfence.headers import Headers
+from service.kafka.io import errors_of, read_headers
+from service.kafka.model import UNREADABLE
+from service.native.extension import loaded
 from service.native.records import Records
 from state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.producer import FakeProducer
+
+_NO_TEXT = (b"\xff", None)
+
+
+def piece_of(
+    messages: Sequence[Message],
+    headers: Sequence[Headers | None],
+    sources: Sequence[PartitionId],
+) -> object:
+    """Return messages of a Python client as a piece; `sources` has the partition of each."""
+    ranks = {source: rank for rank, source in enumerate(dict.fromkeys(sources))}
+    rows = [
+        (
+            ranks[source],
+            message.offset(),
+            message.timestamp()[1],
+            message.key(),
+            message.value(),
+            [_NO_TEXT] if each is UNREADABLE else [(n.encode(), v) for n, v in each or ()],
+        )
+        for message, each, source in zip(messages, headers, sources, strict=True)
+    ]
+    rows.sort(key=itemgetter(0))
+    return cast("Any", loaded().module).piece(rows, list(map(tuple, ranks)), [])
+
+
+def as_produced(outputs: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of `Producer.produce` for each record, those of pieces included."""
+    for output in outputs:
+        if len(output) > 1:
+            yield output
+            continue
+        (records,) = output
+        for row in range(records.start, records.end):
+            yield cast("Any", loaded().module).output(records.piece, row)
 
 
 class NativeConsumer(FakeConsumer):
@@ -17,32 +56,26 @@ class NativeConsumer(FakeConsumer):
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> Any:
         """See `FakeConsumer`."""
-        messages, records = super().consume(num_messages, timeout), list[Message]()
-        errors = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            else:
-                place = message.topic(), message.partition() or 0
-                errors.append((error, *place))
+        messages = super().consume(num_messages, timeout)
+        records = [each for each in messages if each.error() is None]
         sources = [PartitionId(each.topic() or "", each.partition() or 0) for each in records]
-        return Records.of(records, read_headers(records), sources, errors)
+        piece = piece_of(records, read_headers(records), sources)
+        return Records.of(piece, errors_of(messages))
 
 
 class NativeProducer(FakeProducer):
-    """A producer that takes spans."""
+    """A producer that takes records of pieces."""
 
-    _span: tuple[Any, deque[Any]] = (None, deque())
-    """The span that is being sent, and what is left of it: the queue may have been full."""
+    _sending: tuple[Any, int] = (None, 0)
+    """What is being sent, and how much of it was: the queue may have been full."""
 
     def produce(self, topic: Any, *rest: Any, **named: Any) -> None:
         """See `FakeProducer`."""
         if rest or named:
             super().produce(topic, *rest, **named)
             return
-        if self._span[0] is not topic:
-            self._span = topic, deque(topic.outputs())
-        while self._span[1]:
-            super().produce(*self._span[1][0])
-            self._span[1].popleft()
+        if self._sending[0] is not topic:
+            self._sending = topic, 0
+        for output in as_produced([(topic[self._sending[1] :],)]):
+            super().produce(*output)
+            self._sending = topic, self._sending[1] + 1

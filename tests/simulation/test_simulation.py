@@ -9,6 +9,7 @@ from tests.simulation.coverage import missed, rare, table
 from tests.simulation.mutants import MUTANTS, found
 from tests.simulation.runs import RUNS, SEED, TIMEOUT_S, faults_of, found_by, told
 from tests.simulation.world import simulate
+from tests.support.native import native_rings, needs_native
 
 pytestmark = pytest.mark.simulation
 _RUNS_FOR_ALL = 10_000
@@ -29,6 +30,12 @@ def test_every_invariant_holds_whatever_step_is_the_last() -> None:
     if RUNS >= _RUNS_FOR_ALL and not SEED:
         assert {"lanes opened", "compact rings", "evictions"} <= met.keys()
         assert not missed(met)
+
+
+@needs_native
+def test_every_invariant_holds_on_the_compiled_path_too() -> None:
+    with native_rings():
+        assert not faults_of(simulate, 100)
 
 
 @pytest.mark.row(28)

@@ -22,7 +22,6 @@ from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute, finder
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic
-from service.native.records import as_produced
 from service.processor.transaction import apply
 from state.cache import Cache
 from state.memory_store import MemoryStore
@@ -30,6 +29,7 @@ from state.model import PartitionId
 from state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
+from tests.fakes.native import as_produced
 
 NOW_MS = 1_700_000_000_000
 SOURCE = PartitionId("orders", 1)

@@ -1,7 +1,16 @@
-"""The compiled fast path for tests that have no Kafka client: what they read becomes pieces."""
+"""The compiled fast path for tests: built for them, with pieces of records that no client consumed.
 
+Where there is no compiler the tests that need it are skipped. NATIVE_FLAGS has more flags for the
+compiler, such as those of a sanitizer.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
@@ -12,9 +21,26 @@ from service.native.records import Records
 from service.native.ring import FORMS
 from state.model import PartitionId
 from state.strategies.ring_memory import RingStrategy
+from tests.fakes.native import piece_of
 from tests.support import deciding
 
-needs_native = pytest.mark.skipif(loaded().module is None, reason=loaded().why)
+_BUILD = Path(__file__).parents[2] / "native/build.py"
+_FOLDER = tempfile.TemporaryDirectory()
+
+
+def _built() -> str:
+    """Build the extension with what only tests need, in place of the installed one."""
+    flags = f"--flags=-DFOR_TESTS {os.environ.get('NATIVE_FLAGS', '')}"
+    command = [sys.executable, str(_BUILD), "--to", _FOLDER.name, flags]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    sys.path.insert(0, _FOLDER.name)
+    sys.modules.pop("ringfence_native", None)
+    loaded.cache_clear()
+    return loaded().why or ("" if hasattr(loaded().module, "piece") else told)
+
+
+_WHY = _built()
+needs_native = pytest.mark.skipif(bool(_WHY), reason=_WHY)
 
 
 @contextmanager
@@ -31,7 +57,8 @@ def native_deciding() -> Iterator[None]:
 
     def read(messages: Sequence[Message]) -> batch.ParsedRecords:
         sources = [PartitionId(each.topic() or "", each.partition() or 0) for each in messages]
-        return batch.read(Records.of(messages, vars(batch)["read_headers"](messages), sources))
+        headers = vars(batch)["read_headers"](messages)
+        return batch.read(Records.of(piece_of(messages, headers, sources)))
 
     with native_rings() as patch:
         patch.setattr(deciding, "read", read)

@@ -1,27 +1,42 @@
 """The compiled ring against the one in Python: verdicts, origins, and what both write."""
 
+import gc
+import sys
+from collections.abc import Callable
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.native.extension import loaded
 from service.native.ring import NativeRing, indexed, whole
+from state.cache import Cache
 from state.id_index import HashIndex
+from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
 from state.model import Claim, Edit, PackedPositions, PartitionId
-from state.segment import SegmentEntry, decode, row_of
+from state.segment import Segment, SegmentEntry, decode, encode, row_of
 from state.strategies.base import StoredSize
+from state.strategies.ring import RingDraft
 from state.strategies.ring_admin import forget_all
-from state.strategies.ring_memory import InMemoryRing
+from state.strategies.ring_memory import InMemoryRing, RingStrategy
+from tests.support.native import native_rings, needs_native
 from tests.unit.state.strategies.test_ring import POSITION, STEPS, Step
 
-pytestmark = pytest.mark.skipif(loaded().module is None, reason=loaded().why)
+pytestmark = needs_native
 
 SOURCES = [PartitionId("orders", 1), PartitionId("payments", 7), PartitionId("héron", 0)]
 STEPS_OF_SOURCES = st.lists(
     st.tuples(STEPS, st.lists(st.integers(0, 2), min_size=12, max_size=12), st.booleans()),
     max_size=12,
 )
+SIZE = StoredSize(1, 1)
+
+
+def UNREAD(_first: int, number: int) -> SegmentEntry:  # noqa: N802 - a value
+    raise AssertionError(number)
+
+
 BIG = st.sampled_from([0, 1, -1, 255, 256, 65_536, 1 << 33, 1 << 61, -(1 << 61)])
 
 
@@ -109,3 +124,65 @@ def test_a_compiled_ring_tells_and_writes_what_the_one_in_python_does(
             rows.append((source, offset + wide, offset + 3 * wide))
         assert ours.decide(step, rows) == theirs.decide(step, rows)
         assert ours.values == theirs.values
+
+
+def ids(first: int, count: int) -> list[bytes]:
+    return [b"id%d" % number for number in range(first, first + count)]
+
+
+def admitted(cache: Cache, store: MemoryStore, batch: list[bytes]) -> RingDraft:
+    """The open draft of a batch that has new ids only."""
+    memory = cache.memory(SOURCES[0], store, "a", RingStrategy("id_cache_size"))
+    draft = cast("InMemoryRing", memory).draft(5_000, PackedPositions(SOURCES[0]))
+    assert not draft.admit_run(batch, list(range(len(batch))), [0] * len(batch))
+    return draft
+
+
+def test_the_cache_counts_what_its_rings_have_after_aborts_and_commits() -> None:
+    cache, store = Cache(1 << 30), MemoryStore()
+    sizes = []
+    with native_rings():
+        for first in range(0, 60_000, 6_000):
+            admitted(cache, store, ids(first, 6_000))  # aborted
+            change = admitted(cache, store, ids(first, 3_000)).change("a")
+            assert change is not None
+            memory = cache.look(SOURCES[0], "a")
+            assert isinstance(memory, NativeRing)
+            cache.apply(SOURCES[0], "a", memory, change.content)
+            sizes.append(cache.memory_bytes)
+            assert cache.memory_bytes == memory.memory_bytes
+        cache.drop(SOURCES[0])
+    assert cache.memory_bytes == 0
+    assert max(sizes) < 5_000 * 200  # segments that were evicted are not kept
+
+
+def test_a_draft_is_freed_without_a_garbage_collection() -> None:
+    ring = NativeRing()
+    references = sys.getrefcount(ring), sys.getrefcount(ring.table)
+    gc.disable()
+    try:
+        for capacity in (0, 5_000):
+            draft = ring.draft(capacity, PackedPositions(SOURCES[0]))
+            for identifier in ids(0, 1_000):
+                draft.admit(identifier, 1, 1)
+            lane = (draft.native, "out", 0, 0)
+            del draft, lane
+            assert (sys.getrefcount(ring), sys.getrefcount(ring.table)) == references
+    finally:
+        gc.enable()
+    assert ring.memory_bytes < 1_000
+
+
+@pytest.mark.parametrize("form", [whole, lambda entries: indexed(entries, SIZE, UNREAD, HashIndex)])
+def test_a_segment_whose_numbers_the_table_cannot_have_is_refused(
+    form: Callable[[list[tuple[bytes, bytes]]], NativeRing],
+) -> None:
+    def value(first: int) -> bytes:
+        return encode(Segment(first, 0, 10, (SOURCES[0],), (b"a",), [0], [5], [6]))
+
+    assert form([(b"", value((1 << 62) - 1))]).ids_held
+    for first in (1 << 62, (1 << 64) - 1):
+        with pytest.raises(UnknownFormatError):
+            form([(b"", value(first))])
+        with pytest.raises(OverflowError):
+            NativeRing().table.add([b"a"], first, 0)

@@ -1,0 +1,102 @@
+"""Pieces: what compiled code reads of records, and what it leaves to Python."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringfence.headers import Headers
+from service.dedup.batch import read
+from service.dedup.record import strip_origins
+from service.kafka.model import UNREADABLE
+from service.native.records import Records
+from state.model import PartitionId
+from tests.fakes.native import as_produced, piece_of
+from tests.support.deciding import NOW_MS, SOURCE, record
+from tests.support.native import needs_native
+
+pytestmark = needs_native
+
+ORIGIN = "ringfence.origin"
+VALUES = st.one_of(
+    st.none(),
+    st.binary(max_size=40),
+    st.sampled_from([b"in-0@5", b"in-1@7", b"@5", b"in-0@", b"in-0@" + b"9" * 19, b"in-0@x", b"5"]),
+)
+NAMES = st.sampled_from([ORIGIN, "_DUPL_ID", "a", "é", "ringfence.origin2", ""])
+HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=4)
+
+
+def records_of(columns: list[Headers]) -> Records:
+    messages = [record(at, *headers) for at, headers in enumerate(columns)]
+    return Records.of(piece_of(messages, columns, [SOURCE] * len(columns)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(columns=st.lists(HEADERS, max_size=6))
+def test_origins_are_split_off_as_in_python_once_or_twice(columns: list[Headers]) -> None:
+    expected = strip_origins(columns)
+    records = records_of(columns)
+    for _ in range(2):
+        runs = list(records.by_input())
+        inputs = [name for name, part, _ in runs for _ in part]
+        own = [offset if name else 0 for name, _, offsets in runs for offset in offsets]
+        assert (inputs, own) == (expected.input_partitions, expected.own_offsets)
+        assert list(records.headers) == expected.headers
+
+
+@settings(max_examples=200, deadline=None)
+@given(columns=st.lists(HEADERS, min_size=1, max_size=6), limit=st.integers(1, 3_000))
+def test_as_many_records_fit_as_of_messages(columns: list[Headers], limit: int) -> None:
+    # The memory of a name is counted in bytes, or in characters.
+    columns = [[(name.replace("é", "e"), value) for name, value in each] for each in columns]
+
+    messages = [record(at, *headers) for at, headers in enumerate(columns)]
+    found = read(records_of(columns), limit)
+    all_memory_bytes = [read(messages[: at + 1]).memory_bytes for at in range(len(messages))]
+    count = len(found.messages)
+    assert found.memory_bytes == all_memory_bytes[count - 1]
+    # Python parses several at a time.
+    assert 1 <= count <= len(read(messages, limit).messages)
+    assert all(memory_bytes < limit for memory_bytes in all_memory_bytes[: count - 1])
+    if count < len(messages):
+        assert found.memory_bytes >= limit or count + 1 > limit
+
+
+def test_records_are_grouped_by_partition_in_order() -> None:
+    messages = [record(at, value=b"v%d" % at) for at in range(6)]
+    sources = [PartitionId("in", at % 2) for at in range(6)]
+    records = Records.of(piece_of(messages, [[]] * 6, sources))
+    assert [(source, [each.offset() for each in part]) for source, part in records.by_source()] == [
+        (PartitionId("in", 0), [0, 2, 4]),
+        (PartitionId("in", 1), [1, 3, 5]),
+    ]
+    assert [each.value() for each in records] == [b"v0", b"v2", b"v4", b"v1", b"v3", b"v5"]
+    assert records[-1].timestamp() == (0, NOW_MS - 1000)
+
+
+def test_headers_that_are_no_text_are_unreadable() -> None:
+    records = records_of([UNREADABLE, [("a", b"")]])
+    assert [each is UNREADABLE for each in records.headers] == [True, False]
+    assert [name for name, _, _ in records.by_input()] == [b""]
+    assert records.forward(0, {None: 0}, None, "out", b"in-0") == 0
+
+
+def test_a_record_that_python_decides_is_never_sent() -> None:
+    records = records_of([[("a", b"")], [("a", b"")]])
+    assert records.part(0, 1).forward(0, {None: 3}, None, "out", b"in-0") == 1
+    (output,) = as_produced([(records.part(0, 1),)])
+    assert output == (
+        "out",
+        b"v",
+        b"k",
+        3,
+        None,
+        None,
+        NOW_MS - 1000,
+        [("a", b""), (ORIGIN, b"in-0@0")],
+    )
+    with pytest.raises(ValueError, match="Python decides"):
+        records.part(1, 2).send(1)
+    for start, end in ((-1, 1), (0, 3), (2, 1)):
+        with pytest.raises(IndexError):
+            records.piece.send(1, start, end)
