@@ -34,6 +34,10 @@ check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rule
 unit: .venv/dev .venv/docs/made ## unit tests alone
 	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not security and not long" -n 2
 
+sanitized: .venv/dev ## the tests of the compiled fast path under AddressSanitizer and UndefinedBehaviorSanitizer (needs gcc)
+	NATIVE_FLAGS="-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" $(BIN)/python -m pytest -q tests/unit/service/native
+
 broker: .venv/demo ## start the development broker and print its address
 	$(BIN)/ringfence broker up
 
