@@ -49,39 +49,38 @@ typedef struct {
     } as;
 } Argument;
 
+#define FUNCTIONS(X)                                                                               \
+    X(int, version, (void))                                                                        \
+    X(int, type, (const void *))                                                                   \
+    X(const void *, conf, (void *))                                                                \
+    X(int, conf_get, (const void *, const char *, char *, size_t *))                               \
+    X(void *, queue_new, (void *))                                                                 \
+    X(void, queue_destroy, (void *))                                                               \
+    X(void *, queue_get_partition, (void *, const char *, int32_t))                                \
+    X(void, queue_forward, (void *, void *))                                                       \
+    X(ssize_t, consume_batch_queue, (void *, int, Message **, size_t))                             \
+    X(void, message_destroy, (Message *))                                                          \
+    X(int64_t, message_timestamp, (const Message *, int *))                                        \
+    X(const char *, message_errstr, (const Message *))                                             \
+    X(int, message_detach_headers, (Message *, void **))                                           \
+    X(const char *, topic_name, (const void *))                                                    \
+    X(void *, headers_new, (size_t))                                                               \
+    X(void, headers_destroy, (void *))                                                             \
+    X(int, header_add, (void *, const char *, ssize_t, const void *, ssize_t))                     \
+    X(int, header_remove, (void *, const char *))                                                  \
+    X(int, header_get_all, (const void *, size_t, const char **, const void **, size_t *))         \
+    X(size_t, header_cnt, (const void *))                                                          \
+    X(void *, produceva, (void *, const Argument *, size_t))                                       \
+    X(int, error_code, (const void *))                                                             \
+    X(void, error_destroy, (void *))
+#define DECLARED(result, name, parameters) result(*name) parameters;
+#define NAMED(result, name, parameters) "rd_kafka_" #name,
+
 static struct {
-    int (*version)(void);
-    int (*type)(const void *);
-    const void *(*conf)(void *);
-    int (*conf_get)(const void *, const char *, char *, size_t *);
-    void *(*queue_new)(void *);
-    void (*queue_destroy)(void *);
-    void *(*queue_get_partition)(void *, const char *, int32_t);
-    void (*queue_forward)(void *, void *);
-    ssize_t (*consume_batch_queue)(void *, int, Message **, size_t);
-    void (*message_destroy)(Message *);
-    int64_t (*message_timestamp)(const Message *, int *);
-    const char *(*message_errstr)(const Message *);
-    int (*message_detach_headers)(Message *, void **);
-    const char *(*topic_name)(const void *);
-    void *(*headers_new)(size_t);
-    void (*headers_destroy)(void *);
-    int (*header_add)(void *, const char *, ssize_t, const void *, ssize_t);
-    int (*header_remove)(void *, const char *);
-    int (*header_get_all)(const void *, size_t, const char **, const void **, size_t *);
-    size_t (*header_cnt)(const void *);
-    void *(*produceva)(void *, const Argument *, size_t);
-    int (*error_code)(const void *);
-    void (*error_destroy)(void *);
+    FUNCTIONS(DECLARED)
 } rk;
 
-static const char *const SYMBOLS[] = {
-    "version", "type", "conf", "conf_get", "queue_new", "queue_destroy", "queue_get_partition",
-    "queue_forward", "consume_batch_queue", "message_destroy", "message_timestamp",
-    "message_errstr", "message_detach_headers", "topic_name", "headers_new", "headers_destroy",
-    "header_add", "header_remove", "header_get_all", "header_cnt", "produceva", "error_code",
-    "error_destroy",
-};
+static const char *const SYMBOLS[] = {FUNCTIONS(NAMED)};
 
 static void *made(PyTypeObject *type) { return PyType_GenericAlloc(type, 0); }
 
@@ -932,11 +931,9 @@ static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args)
     if (!library)
         return PyErr_Format(PyExc_ImportError, "%s is not loaded", path);
     for (size_t i = 0; i < sizeof SYMBOLS / sizeof *SYMBOLS; i++) {
-        char name[64];
-        PyOS_snprintf(name, sizeof name, "rd_kafka_%s", SYMBOLS[i]);
-        void *symbol = dlsym(library, name);
+        void *symbol = dlsym(library, SYMBOLS[i]);
         if (!symbol)
-            return PyErr_Format(PyExc_ImportError, "%s has no %s", path, name);
+            return PyErr_Format(PyExc_ImportError, "%s has no %s", path, SYMBOLS[i]);
         memcpy((char *)&rk + i * sizeof symbol, &symbol, sizeof symbol);
     }
     return PyLong_FromLong(rk.version());

@@ -93,11 +93,6 @@ class PackedPositions:
         self._sources = [first]
         self._bases = {first: 0}
 
-    @property
-    def sources(self) -> Sequence[PartitionId]:
-        """The partitions, in the order of their bases."""
-        return self._sources
-
     def base(self, source: PartitionId) -> int:
         """Return what to add to an offset of this partition; add the partition if it is new."""
         base = self._bases.get(source)

@@ -343,33 +343,14 @@ class Evaluator:
         self._takes_pieces = self._identifier is None and self.fast_paths.field_name != UNNAMED
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
-        """Decide every record; add the outputs to the progress."""
-        if isinstance(columns.messages, Records) and self._takes_pieces:
-            decided = self._decide_plain(columns, columns.messages, grouping)
-            columns = columns.after(decided)
-        self._decide(columns, grouping)
-
-    def _decide_plain(self, columns: Columns, records: Records, grouping: TransactionGroups) -> int:
-        """Decide records of a piece, plain ones in compiled code; return where it stops to pay."""
-        progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
-        rules = fast_paths.lanes, fast_paths.field_name, self._names, self._base, progress.now_ms
-        while row < len(records):
-            at, progress.time_ms = records.admit(row, *rules, progress.time_ms)
-            progress.send(records, row, at)
-            if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
-                return at
-            # Not plain, of an address that is not open yet, or perhaps known.
-            self._decide(columns.row(at), grouping)
-            row, others = at + 1, others + 1
-        return row
-
-    def _decide(self, columns: Columns, grouping: TransactionGroups) -> None:
-        """Decide every record.
+        """Decide every record; add the outputs to the progress.
 
         This is the only Python loop that runs once per record. Fields that every record has are
         read as columns, in C-level loops. The fields of a record are released once it is sent, so
         they stay in the processor's cache.
         """
+        if isinstance(columns.messages, Records) and self._takes_pieces:
+            columns = self._others(columns, columns.messages, grouping)
         progress, base = self._progress, self._base
         field, path_of = self.fast_paths.field, self.fast_paths.by_value.get
         output, now_ms, time_ms = progress.outputs.append, progress.now_ms, progress.time_ms
@@ -434,6 +415,20 @@ class Evaluator:
             )
             self.full_path.decide(record, [] if headers is None else headers, offset, grouping)
         progress.time_ms = time_ms
+
+    def _others(self, columns: Columns, records: Records, grouping: TransactionGroups) -> Columns:
+        """Decide records of a piece, plain ones in compiled code; return those left to Python."""
+        progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
+        rules = fast_paths.lanes, fast_paths.field_name, self._names, self._base, progress.now_ms
+        while row < len(records):
+            at, progress.time_ms = records.admit(row, *rules, progress.time_ms)
+            progress.send(records, row, at)
+            if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
+                return columns.after(at)
+            # Not plain, of an address that is not open yet, or perhaps known.
+            self.decide(columns.row(at), grouping)
+            row, others = at + 1, others + 1
+        return columns.after(row)
 
     def fail(self, columns: Columns, grouping: TransactionGroups, why: Rejection) -> None:
         """Dead-letter records whose checks failed, without running the checks again."""
