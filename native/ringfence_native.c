@@ -699,11 +699,11 @@ static void follow(Row *row, PyObject *lane, const char *topic, const char *inpu
 /* admit(start, end, lanes, field, names, base, now, time): add the ids of plain records to the
  * drafts of their lanes, up to the first record that Python has to decide: one that is not plain,
  * or whose address has no lane (draft, topic, partition with a key, partition without), or whose id
- * may be known. Returns its index, and the time before it. */
+ * may be known. Returns its index, the time, and its id in the last case. */
 static PyObject *Piece_admit(Piece *self, PyObject *args)
 {
     Py_ssize_t start, end, at;
-    PyObject *lanes, *base, *lane = NULL, *draft = NULL;
+    PyObject *lanes, *base, *lane = NULL, *draft = NULL, *known = NULL;
     const char *field, *topic = NULL;
     Names names;
     long long now, time;
@@ -733,13 +733,18 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
         }
         fits = fits && position && (moment = PyLong_FromLongLong(after)) &&
                added((Draft *)draft, text, tag, position, moment);
-        Py_XDECREF(text), Py_XDECREF(position), Py_XDECREF(moment);
-        if (!fits)
-            break;
-        follow(row, lane, topic, NULL, row->key ? keyed : unkeyed);
+        Py_XDECREF(position), Py_XDECREF(moment);
         time = after;
+        if (!fits) {
+            known = text;
+            break;
+        }
+        Py_DECREF(text);
+        follow(row, lane, topic, NULL, row->key ? keyed : unkeyed);
     }
-    return PyErr_Occurred() ? NULL : Py_BuildValue("nL", at, time);
+    if (PyErr_Occurred())
+        return Py_XDECREF(known), NULL;
+    return Py_BuildValue("nLN", at, time, known ? known : Py_NewRef(Py_None));
 }
 
 /* forward(start, end, partitions, field, topic, input): send records to the partition of a field's

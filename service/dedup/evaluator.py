@@ -24,7 +24,7 @@ from service.dedup.claim import (
 from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.pending_groups import GroupName
-from service.dedup.plan import BatchCounts, Output
+from service.dedup.plan import BatchCounts
 from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
@@ -393,21 +393,9 @@ class Evaluator:
                         )
                     )
                     continue
-                if fast_path.drops:
-                    if not fast_path.repeats:
-                        fast_path.dropped = (number, time_ms)
-                    fast_path.repeats += 1
-                    continue
-                if fast_path.dead_letter is not None:
-                    fast_path.repeats += 1
-                    repeated = (
-                        identifier,
-                        headers or [],
-                        packed_position - base,
-                        timestamp,
-                        time_ms,
-                    )
-                    output(self._repetition(message, *repeated, fast_path, number))
+                own_offset = packed_position - base
+                repeat = identifier, own_offset, timestamp, time_ms
+                if self._is_repeated(fast_path, number, message, headers or [], *repeat):
                     continue
             progress.time_ms = time_ms
             record: Record = (
@@ -421,14 +409,29 @@ class Evaluator:
         progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
         rules = fast_paths.lanes, fast_paths.field_name, self._names, self._base, progress.now_ms
         while row < len(records):
-            at, progress.time_ms = records.admit(row, *rules, progress.time_ms)
+            at, progress.time_ms, known = records.admit(row, *rules, progress.time_ms)
             progress.send(records, row, at)
             if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
                 return columns.after(at)
-            # Not plain, of an address that is not open yet, or perhaps known.
-            self.decide(columns.row(at), grouping)
-            row, others = at + 1, others + 1
+            row = at + 1
+            if known is None or not self._is_known(columns, at, known):
+                # Not plain, of an address that is not open yet, or new in spite of its hash.
+                self.decide(columns.row(at), grouping)
+                others += 1
         return columns.after(row)
+
+    def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
+        """Decide a plain record whose id may be known; return False if Python has to."""
+        message, headers = columns.messages[at], columns.headers[at] or []
+        field = self.fast_paths.field
+        fast_path = self.fast_paths.by_value[None if field is None else field.of(message, headers)]
+        assert fast_path is not None  # compiled code has its draft
+        assert isinstance(fast_path.draft, NativeRingDraft)
+        number = fast_path.draft.judge(identifier)
+        if number is None:
+            return False
+        repeat = identifier, columns.own_offsets[at], columns.times_ms[at], self._progress.time_ms
+        return self._is_repeated(fast_path, number, message, headers, *repeat)
 
     def fail(self, columns: Columns, grouping: TransactionGroups, why: Rejection) -> None:
         """Dead-letter records whose checks failed, without running the checks again."""
@@ -439,25 +442,32 @@ class Evaluator:
             record: Record = message if self._is_own else RepartitionedRecord(message, own_offset)
             self.full_path.fail(record, headers or [], offset, grouping, why)
 
-    def _repetition(
+    def _is_repeated(
         self,
+        fast_path: FastPath,
+        number: int,
         message: Record,
-        identifier: bytes,
         headers: Headers,
+        identifier: bytes,
         offset: int,
         timestamp_ms: int,
         time_ms: int,
-        fast_path: FastPath,
-        number: int,
-    ) -> Output:
-        """Build the dead letter of a duplicate found on a fast path."""
-        context, target = fast_path.context, fast_path.dead_letter
-        assert target is not None  # the caller checked
-        origin = fast_path.draft.origin(number)
-        self._distance(time_ms - origin.time_ms)
-        envelope = self.checks.envelope(context)
-        letter = envelope.repetition(headers, offset, timestamp_ms, identifier, origin)
-        return output_of(message, target, letter, self._progress.now_ms)
+    ) -> bool:
+        """Decide a duplicate found on a fast path; return False if the full path has to."""
+        if fast_path.drops:
+            if not fast_path.repeats:
+                fast_path.dropped = number, time_ms
+        elif fast_path.dead_letter is not None:
+            origin = fast_path.draft.origin(number)
+            self._distance(time_ms - origin.time_ms)
+            envelope = self.checks.envelope(fast_path.context)
+            letter = envelope.repetition(headers, offset, timestamp_ms, identifier, origin)
+            target, now_ms = fast_path.dead_letter, self._progress.now_ms
+            self._progress.outputs.append(output_of(message, target, letter, now_ms))
+        else:
+            return False
+        fast_path.repeats += 1
+        return True
 
     def _plain_ids(
         self, messages: Sequence[Record], column: Sequence[Headers | None]

@@ -142,10 +142,13 @@ class Records(Column, Sequence[PieceRecord]):
             yield input_partition, records, _numbers(own_offsets)[: len(records)]
             start = end
 
-    def admit(self, start: int, *rules: object) -> tuple[int, int]:
-        """Admit plain records from `start` on; return the first that is none, and the time."""
-        at, time_ms = self.piece.admit(self.start + start, self.end, *rules)
-        return at - self.start, time_ms
+    def admit(self, start: int, *rules: object) -> tuple[int, int, bytes | None]:
+        """Admit plain records with new ids from `start` on.
+
+        Return the first record that is none, the time, and the id if that is all that keeps it.
+        """
+        at, time_ms, known = self.piece.admit(self.start + start, self.end, *rules)
+        return at - self.start, time_ms, known
 
     def forward(self, start: int, *rules: object) -> int:
         """Forward records from `start` on; return the first whose partition is not known."""
