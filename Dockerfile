@@ -10,6 +10,7 @@
 # they were built with last; what we add is pinned by hashes. For a build that can be repeated byte
 # for byte: --build-arg PYTHON=docker.io/library/python@sha256:... (a Python of the same version).
 ARG PYTHON=docker.io/library/python:3.11.15-slim-bookworm
+ARG COMPILER=docker.io/library/python:3.11.15-bookworm
 ARG JAVA=docker.io/library/maven:3.9.9-eclipse-temurin-17
 
 # What builds: nothing of it stays.
@@ -36,6 +37,11 @@ COPY pipeline pipeline
 RUN for folder in ringfence .; do (cd "$folder" && /opt/wheel-tools/bin/python -c "from hatchling.build import build_wheel; build_wheel('/build/dist')") || exit 1; done \
  && python -m pip --python /opt/ringfence/bin/python install --no-deps --no-index /build/dist/*.whl
 
+# The compiled fast path, for the same Python with a C compiler.
+FROM ${COMPILER} AS native
+COPY native native
+RUN mkdir /opt/native && python native/build.py --to /opt/native && test -e /opt/native/ringfence_native.abi3.so
+
 # The processor with its admin API, and the bridge.
 FROM ${PYTHON} AS service
 ARG VERSION=0.1.0
@@ -54,6 +60,7 @@ RUN python -m pip uninstall --yes --quiet --root-user-action ignore setuptools w
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/ringfence --shell /usr/sbin/nologin ringfence \
  && install --directory --owner 10001 --group 10001 /var/lib/ringfence
 COPY --from=build /opt/ringfence /opt/ringfence
+COPY --from=native /opt/native /opt/ringfence/lib/python3.11/site-packages
 # Modules were compiled at install; at run time the root may be read-only.
 ENV PATH=/opt/ringfence/bin:${PATH} PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 10001:10001

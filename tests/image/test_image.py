@@ -45,6 +45,11 @@ def test_the_same_image_has_every_command(container: Container, command: str) ->
     assert "--config" in container.run("ringfence", command, "--help")
 
 
+def test_the_compiled_fast_path_runs_in_it(container: Container) -> None:
+    told = "from service.native.path import chosen; print(chosen('native')[:2])"
+    assert container.run("python", "-P", "-c", told).strip() == "('native', None)"
+
+
 def test_nothing_in_it_installs_or_builds(container: Container) -> None:
     programs = "for at in pip pip3 easy_install gcc cc g++ make ld; do command -v $at; done; true"
     assert container.run("sh", "-c", programs) == ""

@@ -1,7 +1,8 @@
 """Base images made from Debian packages, for machines that cannot reach a registry.
 
 Each replaces an official image that the Dockerfile names: Python, with a `python` and a removable
-pip below /usr/local, and Maven with its Java. They are made once and kept.
+pip below /usr/local; Python with a C compiler, without pip; and Maven with its Java. They are made
+once and kept.
 """
 
 import shutil
@@ -37,6 +38,12 @@ PYTHON: Final = Base(
       --quiet --root-user-action ignore --no-index --find-links /usr/share/python-wheels pip'
     chroot "$1" dpkg --purge python3-pip-whl
     """,
+    excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
+)
+COMPILER: Final = Base(
+    f"localhost/ringfence-base-compiler:{_SUITE}",
+    ("gcc", "libc6-dev", "libpython3-dev", "python3"),
+    """ln -s /usr/bin/python3 "$1/usr/local/bin/python" """,
     excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
 )
 JAVA: Final = Base(

@@ -54,7 +54,11 @@ def built(target: str = "service") -> Image:
 
 
 def _build(buildah: Buildah, target: str, name: str, version: str) -> None:
-    arguments = {"PYTHON": base.made(buildah, base.PYTHON), "VERSION": version}
+    arguments = {
+        "PYTHON": base.made(buildah, base.PYTHON),
+        "COMPILER": base.made(buildah, base.COMPILER),
+        "VERSION": version,
+    }
     if target == "spark":
         arguments["JAVA"] = base.made(buildah, base.JAVA)
     mounted = sorted({str(CERTIFICATES), *_pip_files()})
