@@ -130,7 +130,7 @@ test-image: .venv/dev ## the image, built by buildah and run: its size, its pack
 	$(BIN)/python -m tools.image
 	$(BIN)/pytest -q -m image
 
-ci: check test ## what CI runs: all of it, then the two commands of the README
+ci: check test sanitized ## what CI runs: all of it, then the two commands of the README
 	$(MAKE) run ARGS=--exit
 	$(MAKE) spark-tables
 	$(MAKE) reconcile

@@ -122,6 +122,10 @@ def _sampled(stage: Stage) -> list[str]:
 RINGFENCE: Final = Arm("ringfence", _ringfence)
 SAMPLED: Final = Arm("ringfence", _sampled)
 """Ringfence under the sampler, which at its end writes how the loop spent its time."""
+COMPILED: Final = Arm(
+    "compiled", lambda stage: ["env", "RINGFENCE_FAST_PATH=native", *_sampled(stage)]
+)
+"""The same on the compiled fast path."""
 FLOOR: Final = Arm("floor", _floor)
 KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
 QUIX: Final = Arm("quix", _quix)

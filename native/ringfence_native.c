@@ -1002,6 +1002,9 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #define FUNCTIONS_FOR_TESTS
 #endif
 
+/* What service/native/extension.py expects: one more with each change of what is called. */
+enum { INTERFACE = 2 };
+
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},
                                   FUNCTIONS_FOR_TESTS{0}};
@@ -1019,6 +1022,8 @@ PyMODINIT_FUNC PyInit_ringfence_native(void)
                  {&Piece_spec, &PieceType},
                  {&Reader_spec, &ReaderType}};
     PyObject *module = PyModule_Create(&definition);
+    if (module && PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
+        Py_CLEAR(module);
     for (size_t i = 0; module && i < sizeof types / sizeof *types; i++) {
         *types[i].type = (PyTypeObject *)PyType_FromSpec(types[i].spec);
         if (!*types[i].type || PyModule_AddType(module, *types[i].type) < 0)

@@ -1,4 +1,4 @@
-"""Stages series: CPU time per message by stage of the loop, with the floor's for comparison.
+"""Stages series: CPU time per message by stage of the loop, on both fast paths, and the floor's.
 
 The kernel reports the CPU time of each thread over the second half of the input; the sampler
 divides that of the main thread, which runs the loop, among the stages.
@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from bench.arms import FLOOR, SAMPLED, SAMPLES, Arm, Stage, running
+from bench.arms import COMPILED, FLOOR, SAMPLED, SAMPLES, Arm, Stage, running
 from bench.finding import Figure, Finding, Row
 from bench.machine import cpu_s
 from bench.results import Spread
@@ -22,11 +22,12 @@ ALL: Final = "all threads"
 
 
 def stages(session: Session) -> Finding:
-    """Measure both arms in turn, in microseconds of CPU time per message."""
-    found = {
-        title: [_costs(session, arm) for arm in [arm] * session.rounds]
-        for title, arm in (("Ringfence", SAMPLED), ("floor", FLOOR))
-    }
+    """Measure the arms in turn, in microseconds of CPU time per message."""
+    arms = {"Ringfence": SAMPLED, "Ringfence, compiled": COMPILED, "floor": FLOOR}
+    found: dict[str, list[dict[str, float]]] = {title: [] for title in arms}
+    for _ in range(session.rounds):
+        for title, arm in arms.items():
+            found[title].append(_costs(session, arm))
     rows: list[Row] = [
         {
             "part": part,
@@ -40,7 +41,7 @@ def stages(session: Session) -> Finding:
     ]
     title = "CPU time of a message: the loop's stages, all threads, and the floor"
     settings = {"messages": f"{session.sized(PLAIN).records:,}", "batch_records": 10_000}
-    figure = Figure(title, "part", ["Ringfence", "floor"], "microseconds a message", bars=True)
+    figure = Figure(title, "part", list(arms), "microseconds a message", bars=True)
     return Finding(title, settings, rows, [figure])
 
 

@@ -15,6 +15,9 @@ import confluent_kafka
 VERIFIED: Final = ("2.16.",)
 """Beginnings of the versions of confluent_kafka whose handles begin with the client's address."""
 
+INTERFACE: Final = 2
+"""What the code here calls; an extension that is left from another version has another number."""
+
 
 class Loaded(NamedTuple):
     """The extension, or why there is none."""
@@ -33,6 +36,8 @@ def loaded() -> Loaded:
         import ringfence_native  # noqa: PLC0415 - it is optional
     except ImportError as error:
         return Loaded(None, f"the extension is not built: {error}")
+    if getattr(ringfence_native, "INTERFACE", 0) != INTERFACE:
+        return Loaded(None, f"{ringfence_native.__file__} was built for another version")
     try:
         found = ringfence_native.bind(str(_library()))
     except (ImportError, OSError) as error:

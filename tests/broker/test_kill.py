@@ -1,5 +1,6 @@
 """Nothing is lost, doubled or reordered, wherever the service is killed, stopped or robbed."""
 
+import json
 import random
 import shutil
 import signal
@@ -10,7 +11,8 @@ import pytest
 from tests.broker.conftest import NewWorld
 from tests.broker.service import IN_TIME_S, struck
 from tests.broker.victim import Step
-from tests.broker.world import World
+from tests.broker.world import Manner, World
+from tests.support.native import needs_native
 from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
@@ -45,6 +47,22 @@ def test_a_kill_at_any_step_leaves_every_record_with_one_fate(
     service.die(step, count)
     world.glimpse()
     service.start()
+    world.conclude(service)
+
+
+@needs_native
+@pytest.mark.parametrize(("step", "count"), [(Step.MID_PRODUCE, 700), (Step.AFTER_SEND_OFFSETS, 4)])
+def test_a_kill_on_the_compiled_path_leaves_every_record_with_one_fate(
+    broker: Broker, new_world: NewWorld, step: Step, count: int
+) -> None:
+    world = new_world(broker.client_properties, manner=Manner(service='fast_path = "native"'))
+    world.send()
+    service = world.service()
+    service.die(step, count)
+    world.glimpse()
+    service.start()
+    service.wait_ready()
+    assert json.loads(service.get("/v1/info")[1])["fast_path"] == "native"
     world.conclude(service)
 
 

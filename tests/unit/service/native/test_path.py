@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.native import path
+from service.native import extension, path
 from service.native.extension import Loaded
 from service.native.path import chosen
 from tests.support.native import needs_native
@@ -15,6 +15,18 @@ def test_without_the_extension_the_path_in_python_runs_and_tells_why(
     found = chosen("native")
     assert (found.name, found.fault) == ("python", "the extension is not built")
     assert found.makers is None
+
+
+@needs_native
+def test_an_extension_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(extension, "INTERFACE", extension.INTERFACE + 1)
+        extension.loaded.cache_clear()
+        found = chosen("native")
+    extension.loaded.cache_clear()
+    assert found.name == "python"
+    assert found.fault is not None
+    assert "built for another version" in found.fault
 
 
 @needs_native
