@@ -27,7 +27,6 @@ _DEFAULTS: Final = {
     "startingOffsets": "earliest",
     "failOnDataLoss": "true",
     "groupIdPrefix": "ringfence-spark",
-    "kafka.max.partition.fetch.bytes": str(4 << 20),
     "kafka.max.poll.records": "5000",
     "kafka.receive.buffer.bytes": "-1",
 }
