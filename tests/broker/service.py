@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from tests.broker import warm
 from tests.broker.workload import PARTITIONS
 from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.config import free_port
@@ -110,26 +111,31 @@ class Service:
         self._program = program
         self.port = port
         self.log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: warm.Process | None = None
 
     def start(
         self, victim: Mapping[str, str] | None = None, *, through: Sequence[str] = ()
     ) -> None:
         """Start it; with a step to be struck at, as the victim; through a command before it."""
         program = self._program if victim is None else VICTIM
+        environment = {**os.environ, **(victim or {})}
+        if not through:
+            words = [*program[1:], str(self._config)]
+            self._process = warm.start(words, environment, self.log)
+            return
         attached = [sys.executable, "-I", "-S", str(LAUNCH), "attached", str(os.getpid())]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*attached, *through, sys.executable, *program, str(self._config)],
                 cwd=REPOSITORY,
-                env={**os.environ, **(victim or {})},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> warm.Process:
         assert self._process is not None, "it was never started"
         return self._process
 
