@@ -10,6 +10,9 @@ from confluent_kafka import KafkaException
 LIMIT_S: Final = 300.0
 """No clock judges: a busy machine has all of this."""
 _PAUSE_S: Final = 0.05
+_PAUSE_MAX_S: Final = 0.25
+_PAUSE_SHARE: Final = 0.1
+"""The pause as a share of what was waited for so far: who waits for long asks less often."""
 
 
 class Witness(Protocol):
@@ -21,12 +24,14 @@ class Witness(Protocol):
 
 def eventually(true: Callable[[], object], *witnesses: Witness) -> None:
     """Return once it is so; an answer that did not come is asked for again."""
-    deadline_s = time.monotonic() + LIMIT_S
+    began_s = time.monotonic()
     while not _is_so(true):
-        if time.monotonic() > deadline_s:
+        waited_s = time.monotonic() - began_s
+        if waited_s > LIMIT_S:
             logs = "\n".join(witness.tail() for witness in witnesses)
             raise AssertionError(f"not so within {LIMIT_S:g} s: {true}\n{logs}")
-        time.sleep(_PAUSE_S)  # noqa: TID251 - this is what others call in place of it
+        pause_s = min(max(_PAUSE_S, waited_s * _PAUSE_SHARE), _PAUSE_MAX_S)
+        time.sleep(pause_s)  # noqa: TID251 - this is what others call in place of it
 
 
 def _is_so(true: Callable[[], object]) -> bool:
