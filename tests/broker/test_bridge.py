@@ -33,7 +33,7 @@ def clusters(
 
 
 @pytest.mark.parametrize(
-    ("count", "kills"), [(15_000, 3), pytest.param(200_000, 10, marks=pytest.mark.long)]
+    ("count", "kills"), [(6_000, 3), pytest.param(200_000, 10, marks=pytest.mark.long)]
 )
 def test_kills_and_two_restarts_of_the_target_lose_and_double_nothing(
     broker: Broker,

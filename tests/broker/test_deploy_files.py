@@ -41,7 +41,7 @@ def deployed(
 ) -> Iterator[EmbeddedBroker]:
     """A broker with the settings of one of the files and no others."""
     given = properties_of(environments()[request.param])
-    broker = EmbeddedBroker(tmp_path / "broker", machine=Machine(heap_mb=512))
+    broker = EmbeddedBroker(tmp_path / "broker", machine=Machine(heap_mb=512, short_lived=True))
     ports = {
         "9092": config.free_port(0),  # of compose's listener for programs on the machine
         CLIENT[request.param]: broker.node.ports.client,

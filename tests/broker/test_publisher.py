@@ -100,7 +100,7 @@ def venue(broker: Broker, topic_name: Callable[[str], str], tmp_path: Path) -> I
 
 
 @pytest.mark.parametrize(
-    ("count", "kills"), [(12_000, 6), pytest.param(100_000, 20, marks=pytest.mark.long)]
+    ("count", "kills"), [(5_000, 4), pytest.param(100_000, 20, marks=pytest.mark.long)]
 )
 def test_killed_publishers_and_a_killed_service_leave_each_message_once_and_in_order(
     venue: Venue, count: int, kills: int
