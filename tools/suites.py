@@ -163,7 +163,7 @@ def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
     report = REPORTS / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     pytest = ["pytest", "-q", "--tb=short", f"--junitxml={report}", "-m", suite.marks]
-    pytest += [f"tests/{suite.folder}"]
+    pytest += [f"tests/{suite.folder}", *ignored(suite)]
     if suite.processes > 1:
         # Tests that share an expensive fixture belong to one group and run in one process.
         pytest += ["-n", str(suite.processes), "--dist", "loadgroup"]
@@ -178,6 +178,16 @@ def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
             if code and words is not pytest:
                 return Outcome(suite.name, 0, 1, 0, 0.0, f"{words[0]} failed"), cpu_s
     return counted(suite.name, report, code), cpu_s
+
+
+def ignored(suite: Suite) -> list[str]:
+    """Return pytest's options to skip the folders of other suites.
+
+    To import the modules there takes seconds of CPU time, in each process of the suite.
+    """
+    if suite.folder:
+        return []
+    return [f"--ignore=tests/{each.name}" for each in SUITES if each.name != suite.name]
 
 
 def run_module(

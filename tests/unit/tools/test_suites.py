@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tools import suites
-from tools.suites import Suite, counted, main
+from tools.suites import SUITES, Suite, counted, main
+
+TESTS = Path(__file__).parents[2]
 
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="1" skipped="0">
 <testcase classname="tests.a" name="one"/>
@@ -46,3 +48,16 @@ def test_a_suite_whose_module_fails_has_failed_and_shows_what_it_printed(
     assert "breaks failed" in told
     assert "not run: no-such not installed" in told
     assert "0 passed, 1 failed, 0 skipped in" in told
+
+
+@pytest.mark.parametrize("name", [suite.name for suite in SUITES if suite.name != "unit"])
+def test_a_folder_that_other_suites_skip_has_only_tests_of_its_own(name: str) -> None:
+    marked = (f"pytest.mark.{name}", f"pytestmark = {name.upper()}")
+    for path in (TESTS / name).rglob("test_*.py"):
+        assert any(mark in path.read_text("utf-8") for mark in marked), path
+
+
+def test_the_unit_tests_are_of_no_other_suite() -> None:
+    for path in (TESTS / "unit").rglob("test_*.py"):
+        for suite in SUITES:
+            assert f"pytest.mark.{suite.name}\n" not in path.read_text("utf-8"), path
