@@ -8,6 +8,8 @@ import pytest
 from tests.support.site import built
 from tools.site.pages import ROOT, page_paths
 
+pytestmark = pytest.mark.xdist_group("site")  # it takes seconds to build, and is built once
+
 LOADS = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?([^\"\s>]+)")
 
 
