@@ -119,7 +119,7 @@ class Service:
         """Start it; with a step to be struck at, as the victim; through a command before it."""
         program = self._program if victim is None else VICTIM
         environment = {**os.environ, **(victim or {})}
-        if not through:
+        if sys.platform == "linux" and not through:
             words = [*program[1:], str(self._config)]
             self._process = warm.start(words, environment, self.log)
             return
