@@ -70,7 +70,8 @@ class Box(NamedTuple):
             yield f"mkdir -p {there}"
         else:
             yield f"mkdir -p {self._at(mount.path.parent)}; touch {there}"
-        how = "--bind -o ro" if mount.read_only else "--bind"
+        # What others have mounted in a folder comes along: alone it is not given to a user.
+        how = "--rbind -o ro" if mount.read_only else "--rbind"
         yield f"mount {how} {shlex.quote(str(mount.source))} {there}"
 
     def _at(self, path: str | Path) -> str:

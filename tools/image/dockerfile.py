@@ -1,13 +1,38 @@
-"""Dockerfile reader: its instructions, and the files of the checkout that it copies."""
+"""Dockerfile reader: its instructions, its stages, and the files of the checkout that it copies."""
 
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
 def instructions(file: Path) -> list[str]:
     """Return the instructions, one line each."""
     return file.read_text("utf-8").replace("\\\n", " ").splitlines()
+
+
+def without_stages(text: str, images: Mapping[str, str]) -> str:
+    """Return the text of a Dockerfile without the stages that were already built.
+
+    Args:
+        text: of the whole Dockerfile
+        images: the image that was built from each stage, by the name of the stage
+
+    """
+    head, *stages = re.split(r"^(?=FROM )", text, flags=re.MULTILINE)
+    left = [each for each in stages if _name(each) not in images]
+    found = "".join([head, *left])
+    for stage, image in images.items():
+        found = re.sub(
+            rf"^(FROM |COPY --from=){stage}(?=\s)", rf"\g<1>{image}", found, flags=re.MULTILINE
+        )
+    return found
+
+
+def _name(stage: str) -> str:
+    """Return the name of a stage, or nothing if it has none."""
+    _, _, name = stage.partition("\n")[0].partition(" AS ")
+    return name
 
 
 def sources(file: Path) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.image.dockerfile import digest, sources
+from tools.image.dockerfile import digest, sources, without_stages
 
 
 @pytest.fixture
@@ -19,6 +19,20 @@ def file(tmp_path: Path) -> Path:
 
 def test_sources_are_what_is_copied_from_the_checkout(file: Path) -> None:
     assert sources(file) == ["lock.txt", "code"]
+
+
+def test_a_stage_that_was_built_is_left_out_and_its_image_stands_where_it_was_named() -> None:
+    text = (
+        "ARG BASE\n# To build.\nFROM ${BASE} AS build\nRUN make\n"
+        "FROM ${BASE} AS service\nCOPY --from=build /a /a\n"
+        "FROM build AS build-more\nRUN more\nFROM service AS spark\nCOPY --from=build-more /b /b\n"
+    )
+    assert without_stages(text, {}) == text
+    assert without_stages(text, {"build": "it:1", "service": "it:2"}) == (
+        "ARG BASE\n# To build.\n"
+        "FROM it:1 AS build-more\nRUN more\nFROM it:2 AS spark\nCOPY --from=build-more /b /b\n"
+    )
+    assert "COPY --from=it:1 /a /a\n" in without_stages(text, {"build": "it:1"})
 
 
 @pytest.mark.parametrize("changed", ["Dockerfile", "lock.txt", "code/one.py", "code/new.py"])
