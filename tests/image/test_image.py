@@ -39,10 +39,11 @@ def test_it_says_what_it_is_and_runs_as_nobody_special(image: Image, container: 
     assert container.run("sh", "-c", "id -u; id -g").split() == [f"{USER}"] * 2
 
 
-@pytest.mark.parametrize("command", ["serve", "bridge", "check"])
-def test_the_same_image_has_every_command(container: Container, command: str) -> None:
-    assert command in container.run("ringfence", "--help")
-    assert "--config" in container.run("ringfence", command, "--help")
+def test_the_same_image_has_every_command(container: Container) -> None:
+    told = container.run("ringfence", "--help")
+    for command in ("serve", "bridge", "check"):
+        assert command in told
+        assert "--config" in container.run("ringfence", command, "--help")
 
 
 def test_the_compiled_fast_path_runs_in_it(container: Container) -> None:

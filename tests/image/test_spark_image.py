@@ -1,7 +1,7 @@
 """The image of the Spark jobs: a real topic becomes tables in it, and nothing is fetched.
 
-As a job in one process, and as Spark on Kubernetes starts it: a driver that does the same, and an
-executor that looks for its driver.
+As a job in one process, and as Spark on Kubernetes starts it: a driver that continues what the job
+has begun, and an executor that looks for its driver.
 """
 
 import subprocess
@@ -33,6 +33,8 @@ spark.sql.shuffle.partitions 3
 spark.databricks.delta.snapshotPartitions 2
 """
 """What Spark puts into the pod of a driver, but for Kubernetes."""
+FIRST: Final = 1_500
+"""How many records the job finds; the driver finds as many more."""
 QUICK: Final = ("--env", "SPARK_SUBMIT_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 """Code that is compiled well costs more than it saves in a job of a few records."""
 NAMED: Final = ("--env", "SPARK_LOCAL_IP=127.0.0.1")
@@ -80,45 +82,41 @@ def job() -> Iterator[Job]:
 
 @pytest.fixture(scope="module")
 def world(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """What a service has decided."""
+    """What a service has decided, which continues with what is sent to it."""
     folder = tmp_path_factory.mktemp("world")
     with World(kafka.client_properties, folder, f"spark-image-{time.time_ns()}") as world:
         world.create()
         service = world.service(free_port(0))
         service.start()
-        world.send()
+        world.send(FIRST)
         world.wait_decided()
-        service.stop()
-        world.verify()
         yield world
+        world.conclude(service)
 
 
-def test_what_a_service_decided_becomes_tables_in_it(
+def test_a_job_makes_tables_and_a_driver_continues_them_with_the_properties_given_to_spark(
     job: Job, world: World, tmp_path: Path
 ) -> None:
-    first, second = (tabled(job, folder_of(tmp_path), world) for _ in range(2))
-    added = {name: (int(count), int(total)) for name, count, total in first}
-    assert sum(count for count, _ in added.values()) == world.sent
-    assert added.keys() == {"messages", "dead_letters"}
-    assert all(count == total > 0 for count, total in added.values())
-    assert {name: int(count) for name, count, _ in second} == dict.fromkeys(added, 0)
-    assert len(list((tmp_path / "tables" / "messages" / "_delta_log").glob("*.json"))) >= 1
-
-
-def test_a_driver_does_the_same_with_the_properties_given_to_spark(
-    job: Job, world: World, tmp_path: Path
-) -> None:
-    properties = tmp_path / "spark.properties"
+    folder, properties = folder_of(tmp_path), tmp_path / "spark.properties"
     properties.write_text(PROPERTIES)
     properties.chmod(0o644)
+    made = counted(tabled(job, folder, world))
+    assert made.keys() == {"messages", "dead_letters"}
+    assert all(added == total > 0 for added, total in made.values())
+    assert sum(added for added, _ in made.values()) == FIRST
+    world.send()
+    world.wait_decided()
     told = ("driver", "--properties-file", "/opt/spark/conf/spark.properties")
     main = ("--class", "org.apache.spark.deploy.PythonRunner", "local:///opt/ringfence/job.py")
     options = (
         *("-v", f"{properties}:/opt/spark/conf/spark.properties:ro"),
         *("--env", "SPARK_DRIVER_BIND_ADDRESS=127.0.0.1"),
     )
-    rows = tabled(job, folder_of(tmp_path), world, *told, *main, options=options)
-    assert sum(int(count) for _, count, _ in rows) == world.sent
+    continued = counted(tabled(job, folder, world, *told, *main, options=options))
+    assert sum(added for added, _ in continued.values()) == world.sent - FIRST
+    for name, (added, total) in continued.items():
+        assert total == made[name][1] + added, "what was there stays, and nothing is added again"
+    assert len(list((folder / "messages" / "_delta_log").glob("*.json"))) >= 2
 
 
 def test_an_executor_looks_for_its_driver(job: Job) -> None:
@@ -134,6 +132,11 @@ def folder_of(tmp_path: Path) -> Path:
     folder.mkdir(exist_ok=True)
     subprocess.run(["chown", f"{USER}:{USER}", folder], check=True)
     return folder
+
+
+def counted(rows: Sequence[Sequence[str]]) -> dict[str, tuple[int, int]]:
+    """How many records a run has added to each table, and how many there are."""
+    return {name: (int(added), int(total)) for name, added, total in rows}
 
 
 def tabled(
