@@ -19,6 +19,11 @@ from tools.kubernetes.documents import Pods
 from tools.promtool.build import PROMTOOL
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what needs Kubernetes at the end: it takes CPU time while it only waits, for minutes."""
+    items.sort(key=lambda item: "kubernetes" in getattr(item, "fixturenames", ()))
+
+
 def built(program: GoProgram) -> Path:
     try:
         return program.binary()

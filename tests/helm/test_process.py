@@ -38,9 +38,10 @@ SLOW_S: Final = 0.1
 
 
 @pytest.fixture
-def world(kafka: Broker, tmp_path: Path) -> Iterator[World]:
-    group = f"pod-{time.time_ns()}"
-    with World(kafka.client_properties, tmp_path, group, count=200_000) as own:
+def world(kafka: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """With as many records as a test asks for, or hardly any."""
+    group, count = f"pod-{time.time_ns()}", getattr(request, "param", 100)
+    with World(kafka.client_properties, tmp_path, group, count=count) as own:
         own.create()
         yield own
 
@@ -118,6 +119,7 @@ def flood(world: World, pod: Pod) -> None:
             world.send(BEHIND)
 
 
+@pytest.mark.parametrize("world", [200_000], indirect=True)
 def test_a_pod_that_is_overloaded_serves_its_probes_and_leaves_in_the_middle(
     helm: Helm, world: World, say: Callable[[str], None]
 ) -> None:

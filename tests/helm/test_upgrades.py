@@ -87,21 +87,17 @@ def timed(stage: Stage, say: Say, what: str) -> Iterator[None]:
     say(f"{what}: {took_s:.1f} s; the longest pause of a partition {pause}")
 
 
-def test_rolling_updates_back_and_forth_under_load(stage: Stage, tmp_path: Path, say: Say) -> None:
+@pytest.mark.row(28)
+def test_rolling_updates_back_and_forth_and_to_a_newer_format_whose_rollback_is_refused(
+    stage: Stage, tmp_path: Path, say: Say
+) -> None:
     later = another(tmp_path / "later", "0.1.1")
+    newer = with_newer_format(tmp_path / "newer", "0.2.0")
     stage.release.scale(REPLICAS)
     for code, version in ((later, "0.1.1"), (REPOSITORY, product_version())):
         with timed(stage, say, f"rolling update of {REPLICAS} to {version}"):
             stage.release.roll(code, version)
     assert stage.release.fallen == [], "no container ended by itself"
-
-
-@pytest.mark.row(28)
-def test_a_rolling_update_to_a_newer_format_and_a_rollback_that_is_refused(
-    stage: Stage, tmp_path: Path, say: Say
-) -> None:
-    newer = with_newer_format(tmp_path / "newer", "0.2.0")
-    stage.release.scale(REPLICAS)
     with timed(stage, say, f"rolling update of {REPLICAS} to state format {NEWER}"):
         stage.release.roll(newer, "0.2.0")
     assert set(stage.release.fallen) <= {CONTRADICTION}, "an older one gives way and no more"
