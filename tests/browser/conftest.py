@@ -13,6 +13,11 @@ from tools.pictures.browser import Look, complaints, dress, hosts_asked, opened
 from tools.pictures.scene import Scene
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what needs the scene at the end: it is under load as long as it lives."""
+    items.sort(key=lambda item: "scene" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One that ends with the tests."""
@@ -23,8 +28,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def scene(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A service under load; shared, so neither killed nor stopped."""
-    with Scene(broker, tmp_path_factory.mktemp("scene"), free_port(0)) as running:
+    """A service under load; shared, so neither killed nor stopped.
+
+    It commits twice a second: no page shows more, and each commit costs service and broker as much.
+    """
+    folder = tmp_path_factory.mktemp("scene")
+    with Scene(broker, folder, free_port(0), batch_wait_ms=500) as running:
         yield running
 
 

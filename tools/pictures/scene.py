@@ -42,6 +42,7 @@ CONFIG: Final = """\
 [service]
 group_id = "shop"
 workers = 2
+batch_wait_ms = {batch_wait_ms}
 state_dir = {state_dir}
 create_topics = true
 [api]
@@ -70,7 +71,9 @@ window_size = 5000
 class Scene:
     """Context manager that runs the service and its load, and leaves no process behind."""
 
-    def __init__(self, broker: Broker, folder: Path, port: int, extra: str = "") -> None:
+    def __init__(
+        self, broker: Broker, folder: Path, port: int, extra: str = "", *, batch_wait_ms: int = 20
+    ) -> None:
         self._broker = broker
         self._port = port
         self._log = folder / "service.log"
@@ -79,6 +82,7 @@ class Scene:
             bootstrap_servers=json.dumps(broker.bootstrap_servers),
             state_dir=json.dumps(str(folder / "state")),
             port=port,
+            batch_wait_ms=batch_wait_ms,
             inputs=json.dumps(list(TOPICS)),
         )
         self._config.write_text(config + extra, encoding="utf-8")
