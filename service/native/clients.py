@@ -13,7 +13,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from service.kafka.io import errors_of
 from service.native.extension import loaded
-from service.native.records import ClientError, Records
+from service.native.records import Records
+from state.model import PartitionId
+
+ClientError = tuple[KafkaError, PartitionId | None]
+"""An error that a client reports, with its partition, if it has one."""
 
 _CONSUMER, _PRODUCER = 1, 0
 _SERVED_MAX = 1_000
@@ -87,6 +91,10 @@ class NativeConsumer(Consumer):
         piece = self._reader.consume(num_messages, wait_ms)
         if len(piece):
             errors += self._reported()
+        errors += (
+            (KafkaError(code, text), None if topic is None else PartitionId(topic, number))
+            for code, text, topic, number in piece.errors
+        )
         records = Records.of(piece, errors)
         if self._unsettled:
             for name, _ in records.by_source():
@@ -121,12 +129,11 @@ class NativeProducer(Producer):
         """Produce `Records`, or a record as the arguments of `Producer.produce`."""
         if rest or named:
             super().produce(first, *rest, **named)
-        elif error := first.send(self._address):
-            if error.code() == KafkaError._QUEUE_FULL:  # noqa: SLF001 - its name
+        elif code := first.send(self._address):
+            if code == KafkaError._QUEUE_FULL:  # noqa: SLF001 - its name
                 raise BufferError
-            raise KafkaException(
-                KafkaError(error.code(), f"Unable to produce message: {error.str()}")
-            )
+            cause = KafkaError(code).str()
+            raise KafkaException(KafkaError(code, f"Unable to produce message: {cause}"))
 
 
 def layout_fault() -> str | None:

@@ -1,7 +1,7 @@
 """The extension `ringfence_native`: whether it can be used here, and if not, why.
 
 It finds librdkafka where confluent_kafka has loaded it, and refuses every version of which the
-layout is not known.
+layout is not known. Executors of Spark, which import this with the rules, do not have that client.
 """
 
 from functools import cache
@@ -9,8 +9,6 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
-
-import confluent_kafka
 
 VERIFIED: Final = ("2.16.",)
 """Beginnings of the versions of confluent_kafka whose handles begin with the client's address."""
@@ -29,6 +27,8 @@ class Loaded(NamedTuple):
 @cache
 def loaded() -> Loaded:
     """Load the extension once, and bind it to the librdkafka of this process."""
+    import confluent_kafka  # noqa: PLC0415 - executors of Spark load nothing
+
     version = version_of("confluent-kafka")
     if not version.startswith(VERIFIED):
         return Loaded(None, f"confluent-kafka {version} is not among the verified versions")
@@ -39,7 +39,7 @@ def loaded() -> Loaded:
     if getattr(ringfence_native, "INTERFACE", 0) != INTERFACE:
         return Loaded(None, f"{ringfence_native.__file__} was built for another version")
     try:
-        found = ringfence_native.bind(str(_library()))
+        found = ringfence_native.bind(str(_library(Path(confluent_kafka.__file__).parent)))
     except (ImportError, OSError) as error:
         return Loaded(None, str(error))
     if found != confluent_kafka.libversion()[1]:
@@ -47,9 +47,8 @@ def loaded() -> Loaded:
     return Loaded(ringfence_native)
 
 
-def _library() -> Path:
-    """Return the librdkafka that the wheel of confluent_kafka brings along."""
-    package = Path(confluent_kafka.__file__).parent
+def _library(package: Path) -> Path:
+    """Return the librdkafka that the wheel of confluent_kafka, in this folder, brings along."""
     for folder in (package.parent / "confluent_kafka.libs", package / ".libs"):
         for path in sorted(folder.glob("librdkafka*.so*")):
             return path.resolve()

@@ -1,16 +1,17 @@
-"""Records of a piece as Python sees them: columns whose items are made when they are read."""
+"""Records of a piece as Python sees them: columns whose items are made when they are read.
+
+Executors of Spark import this with the rules, and have no Kafka client.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast, overload
-
-from confluent_kafka import KafkaError
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from ringfence.headers import Headers
 from service.kafka.model import UNREADABLE
 from state.model import PartitionId
 
-ClientError = tuple[KafkaError, PartitionId | None]
-"""An error that a client reports, with its partition, if it has one."""
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
 
 class PieceRecord:
@@ -78,21 +79,17 @@ class HeaderColumn(Column, Sequence[Headers | None]):
 class Records(Column, Sequence[PieceRecord]):
     """Records of one piece, grouped by partition."""
 
-    errors: Sequence[ClientError] = ()
-    """The errors that came with them."""
+    errors: "Sequence[tuple[KafkaError, PartitionId | None]]" = ()
+    """The errors that came with them, each with its partition, if it has one."""
 
     @classmethod
-    def of(cls, piece: Any, reported: Sequence[ClientError] = ()) -> "Records":
-        """Return all records of a piece, with its errors behind those reported before."""
+    def of(
+        cls, piece: Any, errors: "Sequence[tuple[KafkaError, PartitionId | None]]" = ()
+    ) -> "Records":
+        """Return all records of a piece."""
         records = cls(piece, 0, len(piece))
-        if reported or piece.errors:
-            records.errors = [
-                *reported,
-                *(
-                    (KafkaError(code, text), None if topic is None else PartitionId(topic, number))
-                    for code, text, topic, number in piece.errors
-                ),
-            ]
+        if errors:
+            records.errors = errors
         return records
 
     @overload
@@ -154,10 +151,9 @@ class Records(Column, Sequence[PieceRecord]):
         """Forward records from `start` on; return the first whose partition is not known."""
         return cast("int", self.piece.forward(self.start + start, self.end, *rules)) - self.start
 
-    def send(self, client: int) -> KafkaError | None:
-        """Produce what was not sent yet; return the error of the record at which that ended."""
-        code = self.piece.send(client, self.start, self.end)
-        return KafkaError(code) if code else None
+    def send(self, client: int) -> int:
+        """Produce what was not sent yet; return 0, or the code of the error that ended it."""
+        return cast("int", self.piece.send(client, self.start, self.end))
 
 
 def _numbers(column: bytes) -> list[int]:

@@ -1,5 +1,7 @@
 """The judge beside the service's own deciding code, record by record."""
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
@@ -27,6 +29,13 @@ Decide = Callable[[BatchDecider, Sequence[SparkRecord]], list[RecordVerdict]]
 
 OWN = PartitionId("orders", 0)
 BY_ADDRESS = PartitionId("g.by-address", 0)
+
+
+def test_it_decides_where_there_is_no_kafka_client() -> None:
+    """As on executors of Spark, which load this module with the rules of the service."""
+    absent = "import sys; sys.modules.update(dict.fromkeys(['confluent_kafka', 'rocksdict']))"
+    words = [sys.executable, "-c", f"{absent}; import pipeline.backfill.decider"]
+    subprocess.run(words, check=True)
 
 
 class Dict(dict[bytes, bytes]):
