@@ -1,7 +1,9 @@
 """A lane is a short cut and nothing else: without any, the same records have the same fates."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Message
@@ -57,32 +59,30 @@ def told(plan: Decided) -> tuple[object, ...]:
     return outputs, plan.edits, plan.next_offsets, plan.times_ms, sealed, plan.tally
 
 
-@settings(max_examples=300)
-@given(
-    given_batches=batches,
+def world_of(capacity: int, on_duplicate: str, address: str, output: str, partitions: int) -> World:
+    allowed = ("out.a", "out.b", "out.fixed", "out.k")
+    route = replace(ROUTE, address=address, output=output, allowed_outputs=allowed)
+    topics = {name.replace(".", "_"): partitions for name in (*allowed, "orders.unique")}
+    addresses = {"#": {"id_cache_size": capacity, "on_duplicate": on_duplicate}}
+    return World(route, addresses, cluster_of(**topics, orders_dlq=3))
+
+
+new_worlds: Final[st.SearchStrategy[Callable[[], World]]] = st.builds(
+    partial,
+    st.just(world_of),
     capacity=st.sampled_from([0, 1, 2, 3, 20]),
     on_duplicate=st.sampled_from(["dead_letter", "drop", "mark"]),
     address=st.sampled_from(["fixed", "{header:address}", "{key}", "{key}{header:other}"]),
     output=st.sampled_from(["{topic}.unique", "out.{address}", "out.{header:other}"]),
     partitions=st.sampled_from([1, 3]),
 )
+
+
+@settings(max_examples=300)
+@given(given_batches=batches, world=new_worlds)
 def test_the_fates_are_the_same_without_lanes(
-    given_batches: list[list[Any]],
-    capacity: int,
-    on_duplicate: str,
-    address: str,
-    output: str,
-    partitions: int,
+    given_batches: list[list[Any]], world: Callable[[], World]
 ) -> None:
-    allowed = ("out.a", "out.b", "out.fixed", "out.k")
-    route = replace(ROUTE, address=address, output=output, allowed_outputs=allowed)
-    topics = {name.replace(".", "_"): partitions for name in (*allowed, "orders.unique")}
-
-    def world() -> World:
-        addresses = {"#": {"id_cache_size": capacity, "on_duplicate": on_duplicate}}
-        cluster = cluster_of(**topics, orders_dlq=3)
-        return World(route, addresses, cluster)
-
     with_lanes = plans(world(), given_batches)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FastPaths, "open", lambda *_: None)

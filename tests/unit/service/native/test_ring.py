@@ -65,7 +65,7 @@ class Written:
         return row_of(value, number)
 
     def decide(self, step: Step, rows: list[tuple[int, int, int]]) -> list[object]:
-        """All that a batch tells: origins, edits, counts, the bounds afterwards."""
+        """All that a batch shows: origins, edits, counts, the bounds afterwards."""
         if step.restart:
             self.load()
         positions = PackedPositions(SOURCES[0])
