@@ -75,7 +75,6 @@ SUITES: Final = (
         processes=3,
         budget_s=1250,
     ),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=750),
     Suite(
         "spark",
         "spark and not long",
@@ -84,6 +83,7 @@ SUITES: Final = (
         folder="spark",
         budget_s=850,
     ),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=750),
     Suite(
         "image",
         "image",

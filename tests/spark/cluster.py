@@ -137,31 +137,20 @@ class Driver:
         """Return the end of its log."""
         return self._log.read_text()[-5_000:]
 
-    def begin(self, job: str, **given: object) -> Callable[[], Any]:
-        """Begin a job; return what waits for its answer."""
+    def begin(self, job: str, **given: object) -> "Job":
+        """Begin a job."""
         self._jobs += 1
         answer = self._folder / f"{self._jobs}.json"
         assert self._process.stdin is not None
         print(json.dumps([job, given, str(answer)]), file=self._process.stdin, flush=True)
+        return Job(self, answer)
 
-        def is_over() -> bool:
-            assert self._process.poll() is None, self.tail()
-            return answer.exists()
+    def check(self) -> None:
+        """Fail if it has ended."""
+        assert self._process.poll() is None, self.tail()
 
-        def wait() -> Any:
-            eventually(is_over, self)
-            told = json.loads(answer.read_text())
-            assert "error" not in told, f"{told}\n{self.tail()}"
-            return told["answer"]
-
-        return wait
-
-    def do(self, job: str, **given: object) -> Any:
-        """Do a job and return its answer."""
-        return self.begin(job, **given)()
-
-    def kill_executor(self, is_in_batch: Callable[[], bool]) -> None:
-        """Kill an executor while it has a task of a batch."""
+    def kill_executor(self, job: "Job", is_in_batch: Callable[[], bool]) -> bool:
+        """Kill an executor while it has a task of a batch; return whether the job went on."""
         killed = ""
 
         def is_killed() -> bool:
@@ -178,18 +167,19 @@ class Driver:
 
         # A task whose end was still on its way to the driver is not lost with its executor.
         while not killed or not self._executor(killed).tasks:
-            eventually(is_killed, self)
+            if not job.is_caught(is_killed):
+                return False
             eventually(lambda: not self._executor(killed).is_alive, self)
+        return True
 
     def has_kept_frames(self) -> bool:
         """Whether a reconciliation has kept a part of its results."""
         return any((self._folder / "checkpoint").glob("*/rdd-*/part-*"))
 
-    def kill_in_batch(self, is_in_batch: Callable[[], bool]) -> None:
-        """Kill the driver and its cluster at a time when a batch is under way."""
+    def kill_in_batch(self, job: "Job", is_in_batch: Callable[[], bool]) -> bool:
+        """Kill the driver and its cluster in a batch; return False if the job ended before."""
 
-        def is_caught() -> bool:
-            assert self._process.poll() is None, self.tail()
+        def is_killed() -> bool:
             if not is_in_batch():
                 return False
             with _stopped(self._processes()):
@@ -198,7 +188,7 @@ class Driver:
                     return True
             return False
 
-        eventually(is_caught, self)
+        return job.is_caught(is_killed)
 
     def kill(self) -> None:
         """Kill all processes at once."""
@@ -207,7 +197,7 @@ class Driver:
         self._process.communicate()
 
     def _executor(self, name: str) -> Executor:
-        known = {each[0]: Executor(*each) for each in self.do("executors")}
+        known = {each[0]: Executor(*each) for each in self.begin("executors").answer()}
         return known.get(name, Executor(name, is_alive=True, tasks=0))  # it has just begun
 
     def _processes(self) -> list[int]:
@@ -221,6 +211,43 @@ class Driver:
             words = _read(number, "cmdline").split("\0")
             if any(word.endswith(BACKEND) for word in words):
                 yield words[words.index("--executor-id") + 1], number
+
+
+class Job(NamedTuple):
+    """A job of a driver, and the file of its answer."""
+
+    driver: Driver
+    file: Path
+
+    def is_over(self) -> bool:
+        if self.file.exists():
+            return True
+        self.driver.check()
+        return False
+
+    def answer(self) -> Any:
+        """Wait for its end; return its answer."""
+        eventually(self.is_over, self.driver)
+        told = json.loads(self.file.read_text())
+        assert "error" not in told, f"{told}\n{self.driver.tail()}"
+        return told["answer"]
+
+    def is_caught(self, true: Callable[[], bool]) -> bool:
+        """Wait until it is so, or the job is over; return whether it was so.
+
+        A batch of a few records saves its state and is done within less time than others wait
+        between two questions.
+        """
+        caught = False
+
+        def is_decided() -> bool:
+            nonlocal caught
+            over = self.is_over()
+            caught = true()
+            return caught or over
+
+        eventually(is_decided, self.driver, pause_max_s=0.01)
+        return caught
 
 
 @contextmanager

@@ -63,6 +63,11 @@ class History(NamedTuple):
     def batch(self) -> Batch:
         return last_batch(self.target / "checkpoint")
 
+    def elsewhere(self) -> "History":
+        """The same, with a backfill of its own."""
+        target = self.target.with_name(f"{self.target.name}-more")
+        return self._replace(target=target, job={**self.job, "target": str(target)})
+
 
 class Lost(NamedTuple):
     """Jobs that each lost an executor, and what they found."""
@@ -101,20 +106,39 @@ def lost(tmp_path_factory: pytest.TempPathFactory, code: Sequence[Path], broker:
         publisher.send(100, "aborted")
     with Driver(folder / "driver", code) as driver:
         proof = driver.begin("prove", records=1_000, each=4)
-        driver.kill_executor(driver.has_kept_frames)
-        planted, proved = proof()
-        tables = folder / "tables"
-        place = {"servers": broker.bootstrap_servers, "topic": topic, "target": str(tables)}
-        table = driver.begin("tabulate", **place, batch_records=SENT // BATCHES)
-        driver.kill_executor(lambda: last_batch(tables / "checkpoints/messages").is_under_way)
-        ids = table()
-        driver.begin("decide", **history.job)
-        driver.kill_executor(lambda: history.batch().is_under_way)
-        first = history.batch().number
-        driver.kill_in_batch(
-            lambda: history.batch().is_partly_saved and history.batch().number > first
-        )
+        assert driver.kill_executor(proof, driver.has_kept_frames)
+        planted, proved = proof.answer()
+        ids = tabled_without_an_executor(driver, broker, topic, folder)
+        while not loses_executor_and_driver(driver, history):
+            history = history.elsewhere()
     return Lost(planted, proved, ids, history, history.batch())
+
+
+def tabled_without_an_executor(
+    driver: Driver, broker: Broker, topic: str, folder: Path
+) -> Sequence[str]:
+    """Bring the topic into a table with a run that loses an executor; return the ids in it."""
+    target = folder / "tables"
+    place = {"servers": broker.bootstrap_servers, "topic": topic, "target": str(target)}
+    job = driver.begin("tabulate", **place, batch_records=SENT // BATCHES)
+    if not driver.kill_executor(
+        job, lambda: last_batch(target / "checkpoints/messages").is_under_way
+    ):
+        # All batches were done sooner than one was caught.
+        return tabled_without_an_executor(driver, broker, topic, folder / "more")
+    ids: Sequence[str] = job.answer()
+    return ids
+
+
+def loses_executor_and_driver(driver: Driver, history: History) -> bool:
+    """Backfill until both are killed, the driver in a later batch; False if it came to its end."""
+    job = driver.begin("decide", **history.job)
+    if not driver.kill_executor(job, lambda: history.batch().is_under_way):
+        return False
+    first = history.batch().number
+    return driver.kill_in_batch(
+        job, lambda: history.batch().is_partly_saved and history.batch().number > first
+    )
 
 
 def history_in(folder: Path) -> History:

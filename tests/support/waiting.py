@@ -22,7 +22,9 @@ class Witness(Protocol):
         """The end of its log."""
 
 
-def eventually(true: Callable[[], object], *witnesses: Witness) -> None:
+def eventually(
+    true: Callable[[], object], *witnesses: Witness, pause_max_s: float = _PAUSE_MAX_S
+) -> None:
     """Return once it is so; an answer that did not come is asked for again."""
     began_s = time.monotonic()
     while not _is_so(true):
@@ -30,7 +32,7 @@ def eventually(true: Callable[[], object], *witnesses: Witness) -> None:
         if waited_s > LIMIT_S:
             logs = "\n".join(witness.tail() for witness in witnesses)
             raise AssertionError(f"not so within {LIMIT_S:g} s: {true}\n{logs}")
-        pause_s = min(max(_PAUSE_S, waited_s * _PAUSE_SHARE), _PAUSE_MAX_S)
+        pause_s = min(max(_PAUSE_S, waited_s * _PAUSE_SHARE), pause_max_s)
         time.sleep(pause_s)  # noqa: TID251 - this is what others call in place of it
 
 

@@ -1,8 +1,8 @@
 """Base images made from Debian packages, for machines that cannot reach a registry.
 
-Each replaces an official image that the Dockerfile names: Python, with a `python` and a removable
-pip below /usr/local; Python with a C compiler, without pip; and Maven with its Java. They are made
-once and kept.
+They replace the official images that the Dockerfile names: one is Python, with a `python` and a
+removable pip below /usr/local; the other one has what only builds, Python with a C compiler and
+Maven with its Java. They are made once and kept.
 """
 
 import shutil
@@ -40,15 +40,13 @@ PYTHON: Final = Base(
     """,
     excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
 )
-COMPILER: Final = Base(
-    f"localhost/ringfence-base-compiler:{_SUITE}",
-    ("gcc", "libc6-dev", "libpython3-dev", "python3"),
+BUILDER: Final = Base(
+    f"localhost/ringfence-base-builder:{_SUITE}",
+    (
+        *("ca-certificates", "gcc", "libc6-dev", "libpython3-dev", "python3"),
+        *("maven", "openjdk-17-jdk-headless"),
+    ),
     """ln -s /usr/bin/python3 "$1/usr/local/bin/python" """,
-    excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/man/*"),
-)
-JAVA: Final = Base(
-    f"localhost/ringfence-base-java:{_SUITE}",
-    ("ca-certificates", "maven", "openjdk-17-jdk-headless"),
     excluded_paths=("/usr/share/doc/*", "/usr/share/locale/*"),
 )
 

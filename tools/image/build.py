@@ -73,10 +73,8 @@ def _build(
     buildah: Buildah, target: str, name: str, version: str, shared: Mapping[str, str]
 ) -> None:
     arguments = {"PYTHON": base.made(buildah, base.PYTHON), "VERSION": version}
-    if target == "service":
-        arguments["COMPILER"] = base.made(buildah, base.COMPILER)
-    if target == "spark":
-        arguments["JAVA"] = base.made(buildah, base.JAVA)
+    if target != "build":
+        arguments["COMPILER"] = arguments["JAVA"] = base.made(buildah, base.BUILDER)
     mounted = sorted({str(CERTIFICATES), *_pip_files()})
     with (
         tempfile.NamedTemporaryFile("w") as pip_config,
