@@ -4,6 +4,7 @@ The workload says nothing of time or chance: record n is the same in every run. 
 no id, so that only the stamp can keep its copies out.
 """
 
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -154,11 +155,29 @@ session_timeout_ms = {session_ms}
     def wait_offsets(self, wanted: int, bridge: Service) -> None:
         """Until the offsets that are committed at the source add up to this."""
 
-        def is_forwarded() -> bool:
-            offsets = committed(self.source, self.group, self.topic, PARTITIONS, limit_s=5)
-            return sum(offsets.values()) == wanted
+        eventually(lambda: self.forwarded() == wanted, bridge)
 
-        eventually(is_forwarded, bridge)
+    def forwarded(self) -> int:
+        """The sum of the offsets that are committed at the source."""
+        return sum(committed(self.source, self.group, self.topic, PARTITIONS, limit_s=5).values())
+
+    def kill_ahead(self, bridge: Service) -> None:
+        """Kill the bridge when records have arrived and their offsets are not committed.
+
+        Nothing was sent twice before. It is killed too when all is forwarded.
+        """
+
+        def is_ahead() -> bool:
+            bridge.signal(signal.SIGSTOP)
+            bridge.wait_until_stopped()
+            done = self.forwarded()
+            if done < self.arrived() or done == sum(map(len, self.sent.values())):
+                return True
+            bridge.signal(signal.SIGCONT)
+            return False
+
+        eventually(is_ahead, bridge, pause_max_s=0.01)
+        bridge.kill()
 
     def wait_decided(self, service: Service) -> None:
         """Until the service has decided all that has arrived."""
