@@ -3,8 +3,8 @@
     python native/build.py             into the site-packages of this Python
     python native/build.py --to .      into a folder
 
-It prints one line that says which path the service runs, and ends with 0 in both cases: without a
-compiler or Python's headers the service runs the path in Python.
+It prints one line that says whether it was built, and ends with 0 in both cases: without a compiler
+or Python's headers the service runs the path in Python.
 """
 
 import argparse
@@ -20,13 +20,13 @@ FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wno-missing-field-initialize
 
 
 def main() -> int:
-    """Build if possible; print which path runs."""
+    """Build if possible; print whether it was."""
     parser = argparse.ArgumentParser(prog="python native/build.py", description=__doc__)
     parser.add_argument("--to", type=Path, default=Path(sysconfig.get_path("platlib")))
     parser.add_argument("--flags", default="", help="more flags for the compiler")
     given = parser.parse_args()
     why = built(given.to / NAME, given.flags.split())
-    print("fast path: compiled" if not why else f"fast path: in Python, since {why}")
+    print(f"the compiled fast path is {f'not built: {why}' if why else 'built'}")
     return 0
 
 

@@ -66,7 +66,10 @@ def play(folder: Path, screen: Screen, *, exit_after: bool) -> int:
         with new_load(books, broker.client_properties, topics, service, screen) as load:
             result = load.run()
         leave(folder, left_by(result.findings, broker, names))
-        rows = closing_rows(result, broker, names, service, folder, exit_after=exit_after)
+        fast_path = service.fast_path()
+        rows = closing_rows(
+            *(result, broker, names, service, folder), fast_path=fast_path, exit_after=exit_after
+        )
         screen.close_with(rows)
         screen.say(verdict(result.findings))
         if not exit_after:
@@ -114,6 +117,7 @@ def closing_rows(
     service: Service,
     folder: Path,
     *,
+    fast_path: str,
     exit_after: bool,
 ) -> list[tuple[str, str]]:
     """Return the closing table: what the independent reader found, and where to look next.
@@ -137,6 +141,7 @@ def closing_rows(
         ),
         ("kill -9", f"at {kill.at}, {kill.sent:,} sent and {kill.accepted:,} accepted by then"),
         ("ready again", f"{result.down_s:.1f} s later"),
+        ("fast path", fast_path),
         ("topics", f"{names.input} → {names.output}, {names.dead_letter}"),
         *([] if exit_after and broker.controllable else [("broker", broker.bootstrap_servers)]),
         *([] if exit_after else [("console", f"{service.url}/")]),

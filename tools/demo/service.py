@@ -83,6 +83,20 @@ class Service:
             )
         return self.is_ready
 
+    def fast_path(self) -> str:
+        """Return which fast path it runs, and why if it is not the one that was asked for."""
+        asked_s = time.monotonic()
+        status, body = answer(self.port, "/v1/info")
+        while status != HTTPStatus.OK:
+            self.check()
+            if time.monotonic() - asked_s > READY_TIMEOUT_S:
+                raise DemoError(self._with_tail(f"the service answers /v1/info with {status}"))
+            time.sleep(PROBE_PAUSE_S)
+            status, body = answer(self.port, "/v1/info")
+        info = json.loads(body)
+        fault = info["fast_path_fault"]
+        return f"{info['fast_path']}  ({fault})" if fault else str(info["fast_path"])
+
     def check(self) -> None:
         """Raise DemoError if the process has ended by itself."""
         code = None if self._process is None else self._process.poll()
@@ -156,12 +170,18 @@ def free_port() -> int:
 
 def answers_ready(port: int) -> bool:
     """Return whether the readiness probe responds with 200."""
+    return answer(port, "/readyz")[0] == HTTPStatus.OK
+
+
+def answer(port: int, path: str) -> tuple[int, bytes]:
+    """Return status and body of a GET request; status 0 if nobody answers."""
     connection = HTTPConnection(HOST, port, timeout=PROBE_TIMEOUT_S)
     try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == HTTPStatus.OK
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
     except (OSError, HTTPException):
-        return False
+        return 0, b""
     finally:
         connection.close()
 

@@ -20,7 +20,11 @@ RESULT = Result(FINDINGS, Kill(0.0, 0.0, 1, 2, 1), 3.0, 8.0)
 def rows(folder: Path, *, exit_after: bool) -> dict[str, str]:
     broker, names = EmbeddedBroker(folder / "broker"), names_for(is_shared=False)
     service = Service(folder, broker.bootstrap_servers, names)
-    return dict(closing_rows(RESULT, broker, names, service, folder, exit_after=exit_after))
+    return dict(
+        closing_rows(
+            *(RESULT, broker, names, service, folder), fast_path="python", exit_after=exit_after
+        )
+    )
 
 
 def test_the_readme_shows_all_rows_of_the_closing_table_and_the_verdict(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The child process of the demo: its configuration, its ports, its end."""
 
+import json
 import socket
 import sys
 import tomllib
@@ -48,6 +49,19 @@ def test_a_taken_port_is_not_chosen() -> None:
         taken.bind((HOST, port))
         taken.listen()
         assert free_port() != port
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [(None, "native"), ("not built", "native  (not built)")]
+)
+def test_it_tells_which_fast_path_runs_once_it_is_told(
+    service: Service, monkeypatch: pytest.MonkeyPatch, fault: str | None, told: str
+) -> None:
+    body = json.dumps({"fast_path": "native", "fast_path_fault": fault}).encode()
+    answers = iter([(0, b""), (503, b""), (200, body)])
+    monkeypatch.setattr(module, "answer", lambda _port, _path: next(answers))
+    monkeypatch.setattr(module, "PROBE_PAUSE_S", 0)
+    assert service.fast_path() == told
 
 
 def test_settings_of_another_service_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
