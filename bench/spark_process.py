@@ -1,11 +1,14 @@
 """Processes of the Spark benchmarks: each run has its own, whose memory and CPU time are sampled.
 
-Memory and CPU time are sums over the process, Spark's JVM and the Python workers, sampled ten times
-a second. A run prints its figures as a line of JSON at its end.
+Memory and CPU time are sums over the process, Spark's JVM and the Python workers, sampled four
+times a second. Pages that processes share count once, as they are there once: workers are forks of
+one process, and so is for a moment what the JVM starts. A run prints its figures as a line of JSON
+at its end.
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,11 +19,11 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 
 from bench.finding import Finding, table
-from bench.machine import described, memory_in
+from bench.machine import described
 from bench.results import FOLDER, versions
 from tools.processes import children_of
 
-_SAMPLE_S: Final = 0.1
+_SAMPLE_S: Final = 0.25
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -39,9 +42,9 @@ def sampled(module: str, *arguments: str, log: Path) -> SampledRun:
     with log.open("w") as out:
         running = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
         while running.poll() is None:
-            used = list(_used(running.pid))
-            peak_bytes = max(peak_bytes, sum(resident for resident, _ in used))
-            cpu_s = max(cpu_s, sum(seconds for _, seconds in used))
+            found = list(used(running.pid))
+            peak_bytes = max(peak_bytes, sum(held for held, _ in found))
+            cpu_s = max(cpu_s, sum(seconds for _, seconds in found))
             time.sleep(_SAMPLE_S)
     lines = log.read_text(encoding="utf-8").splitlines()
     if running.returncode:
@@ -60,17 +63,19 @@ def publish(found: Finding, name: str, console: Console) -> None:
     console.print(f"written: {file}")
 
 
-def _used(pid: int) -> Iterator[tuple[int, float]]:
-    """Yield resident bytes and CPU seconds of a process and its descendants.
+def used(pid: int) -> Iterator[tuple[int, float]]:
+    """Yield bytes in memory and CPU seconds of a process and its descendants.
 
     The CPU time of a process includes that of the children that have ended.
     """
     try:
         for each in children_of(pid):
-            yield from _used(each)
-        resident = memory_in(Path(f"/proc/{pid}/status").read_text(encoding="ascii")).now
+            yield from used(each)
+        shares = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (OSError, KeyError):
+    except OSError:
         return  # the process has ended
+    proportional = re.search(r"^Pss:\s+(\d+) kB", shares, re.MULTILINE)
+    held = int(proportional[1]) * 1024 if proportional else 0
     times = stat.rpartition(")")[2].split()[11:15]
-    yield resident, sum(map(int, times)) / _TICKS_PER_S
+    yield held, sum(map(int, times)) / _TICKS_PER_S
