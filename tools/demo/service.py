@@ -85,15 +85,13 @@ class Service:
 
     def fast_path(self) -> str:
         """Return which fast path it runs, and why if it is not the one that was asked for."""
-        asked_s = time.monotonic()
-        status, body = answer(self.port, "/v1/info")
-        while status != HTTPStatus.OK:
+        end_s = time.monotonic() + READY_TIMEOUT_S
+        while (told := answer(self.port, "/v1/info"))[0] != HTTPStatus.OK:
             self.check()
-            if time.monotonic() - asked_s > READY_TIMEOUT_S:
-                raise DemoError(self._with_tail(f"the service answers /v1/info with {status}"))
+            if time.monotonic() > end_s:
+                raise DemoError(self._with_tail(f"the service answers /v1/info with {told[0]}"))
             time.sleep(PROBE_PAUSE_S)
-            status, body = answer(self.port, "/v1/info")
-        info = json.loads(body)
+        info = json.loads(told[1])
         fault = info["fast_path_fault"]
         return f"{info['fast_path']}  ({fault})" if fault else str(info["fast_path"])
 
