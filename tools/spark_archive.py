@@ -26,9 +26,9 @@ session.stop()
 """
 # Jobs of a few records: code that is compiled well, and collectors of garbage on threads of their
 # own, cost more than they save.
-_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # So does compiling queries.
-_INTERPRETED: Final = (
+INTERPRETED: Final = (
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 )
 _TIMEOUT_S: Final = 300.0
@@ -36,14 +36,14 @@ _TIMEOUT_S: Final = 300.0
 
 def options() -> str:
     """Return what makes Java start and answer quickly, for the variable SPARK_SUBMIT_OPTS."""
-    return f"{java_options()} {_INTERPRETED}"
+    return f"{java_options()} {INTERPRETED}"
 
 
 def java_options() -> str:
     """Return the part of it that is not Spark's own, which executors may be given."""
     path = _path()
     # Without a log of its own Java would print on standard output why it ignores an archive.
-    return f"{_QUICK} -Xlog:disable -XX:SharedArchiveFile={path}" if path.exists() else _QUICK
+    return f"{QUICK} -Xlog:disable -XX:SharedArchiveFile={path}" if path.exists() else QUICK
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
             [sys.executable, "-c", _SESSION, str(Path(folder) / "table")],
             env={
                 **os.environ,
-                "SPARK_SUBMIT_OPTS": f"{_QUICK} -Xlog:disable -XX:ArchiveClassesAtExit={dump}",
+                "SPARK_SUBMIT_OPTS": f"{QUICK} -Xlog:disable -XX:ArchiveClassesAtExit={dump}",
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,  # which waits for Java too, as it has the same pipes

@@ -17,6 +17,7 @@ from tests.image.conftest import built_or_skipped
 from tools.broker.cluster import Broker
 from tools.broker.config import free_port
 from tools.image.buildah import Container
+from tools.spark_archive import INTERPRETED, QUICK
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1800)]
 
@@ -35,8 +36,7 @@ spark.databricks.delta.snapshotPartitions 2
 """What Spark puts into the pod of a driver, but for Kubernetes."""
 FIRST: Final = 1_500
 """How many records the job finds; the driver finds as many more."""
-QUICK: Final = ("--env", "SPARK_SUBMIT_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-"""Code that is compiled well costs more than it saves in a job of a few records."""
+SOON: Final = ("--env", f"SPARK_SUBMIT_OPTS={QUICK} {INTERPRETED}")
 NAMED: Final = ("--env", "SPARK_LOCAL_IP=127.0.0.1")
 """A pod finds its own name in /etc/hosts, a container of buildah's nowhere."""
 PATIENT: Final = "default.api.timeout.ms = 120000\nrequest.timeout.ms = 60000\n"
@@ -62,7 +62,7 @@ class Job(NamedTuple):
 
     def run(self, *words: str, options: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            self.container.command(*self.entrypoint, *words, options=(*options, *NAMED, *QUICK)),
+            self.container.command(*self.entrypoint, *words, options=(*options, *NAMED, *SOON)),
             env=self.container.buildah.environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
