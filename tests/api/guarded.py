@@ -5,11 +5,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
+from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
@@ -96,7 +98,7 @@ def guarded(view: ServiceView, api: ApiSettings, issuer: Issuer | None = None) -
 
 def operations(view: ServiceView) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every operation that there is: its method, its path, and what the document says of it."""
-    for path, methods in create_app(view).openapi()["paths"].items():
+    for path, methods in _app_of(view, without_state=False).openapi()["paths"].items():
         for method, operation in methods.items():
             yield method, path, operation
 
@@ -116,11 +118,17 @@ def counted(client: TestClient, name: str, *labels: str) -> dict[tuple[str, ...]
     }
 
 
+@lru_cache(maxsize=2)
+def _app_of(view: ServiceView, without_state: bool) -> FastAPI:  # noqa: FBT001 - a key of the cache
+    """All clients of a service ask one API, which takes longer to make than to ask."""
+    return create_app(view, WITHOUT_STATE if without_state else ALL)
+
+
 def client_of(
     view: ServiceView, token: str | None = None, *, without_state: bool = False
 ) -> TestClient:
     """Somebody who presents a token, or nothing."""
-    app = create_app(view, WITHOUT_STATE if without_state else ALL)
+    app = _app_of(view, without_state)
     client = TestClient(app, base_url=HERE, follow_redirects=False)
     if token is not None:
         client.headers["Authorization"] = f"Bearer {token}"

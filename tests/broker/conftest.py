@@ -1,5 +1,8 @@
 """Real brokers for the tests: each kind is started once for a process, and whole for each test.
 
+Three brokers are started for each module that needs them: idle ones use in three minutes the CPU
+time of a start.
+
 `broker` is neither killed nor suspended. The others belong to one test at a time, which may do to
 them what it likes; names of topics and groups are the test's own.
 """
@@ -104,7 +107,7 @@ def own_broker(network: Network) -> EmbeddedBroker:
     return network.broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _three(
     embedded_kind: None,  # noqa: ARG001 - skips where there is none
     tmp_path_factory: pytest.TempPathFactory,

@@ -89,7 +89,9 @@ def test_a_folder_serves_one_broker_at_a_time(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("embedded_kind")
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    broker = EmbeddedBroker(tmp_path, properties={"authorizer.class.name": "no.such.Class"})
+    broker = EmbeddedBroker(
+        tmp_path, machine=SMALL, properties={"authorizer.class.name": "no.such.Class"}
+    )
     with pytest.raises(BrokerError, match=r"(?s)look at its log.*no\.such\.Class"):
         broker.start()
     assert not is_running(tmp_path)
@@ -101,7 +103,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         "import os, pathlib, signal\n"
         "from tools.broker.embedded import EmbeddedBroker\n"
         "from tools.broker.node import Machine\n"
-        f"EmbeddedBroker(pathlib.Path({str(tmp_path)!r}), machine=Machine(heap_mb=512)).start()\n"
+        f"EmbeddedBroker(pathlib.Path({str(tmp_path)!r}), machine={SMALL}).start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     died = subprocess.run([sys.executable, "-c", program], check=False, cwd=REPOSITORY, timeout=150)

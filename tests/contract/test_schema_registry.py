@@ -29,6 +29,8 @@ from tests.support.helpers import some
 
 Registry = FakeRegistry | Apicurio
 
+REAL = pytest.mark.broker, pytest.mark.xdist_group("registry")  # it takes seconds to start
+
 LINE = '{"type": "record", "name": "Line", "namespace": "s", "fields": [{"name": "sku", "type": "string"}]}'  # noqa: E501
 ORDER = '{"type": "record", "name": "Order", "namespace": "s", "fields": [{"name": "line", "type": "s.Line"}]}'  # noqa: E501
 COMMON = 'syntax = "proto3"; package c; message Id { string text = 1; }'
@@ -59,7 +61,7 @@ def apicurio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
         yield registry
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
+@pytest.fixture(params=["fake", pytest.param("real", marks=REAL)])
 def registry(request: pytest.FixtureRequest) -> Iterator[Registry]:
     if request.param == "real":
         yield request.getfixturevalue("apicurio")
@@ -235,6 +237,7 @@ def test_a_certificate_is_checked_by_the_authorities_that_are_named(tmp_path: Pa
 
 
 @pytest.mark.broker
+@pytest.mark.xdist_group("registry")
 def test_real_schemas_survive_a_kill(apicurio: Apicurio) -> None:
     number = apicurio.register("kept-value", "AVRO", LINE)
     apicurio.stop()
@@ -245,6 +248,7 @@ def test_real_schemas_survive_a_kill(apicurio: Apicurio) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.xdist_group("registry")
 def test_what_the_serializers_of_confluent_write_is_read(apicurio: Apicurio) -> None:
     nested: Any = type(ProtobufDecoder(PROTOS, {}).document(b"\x04\x02\x00"))
     with SchemaRegistryClient({"url": apicurio.url}) as registering:

@@ -7,6 +7,8 @@ import pytest
 from ringfence.headers import DUPLICATE_ID
 from tools.demo.flights import FLIGHTS, Flight, flight_of, load_flights
 
+pytestmark = pytest.mark.xdist_group("flights")  # they take seconds to read, and are read once
+
 ROW = {
     "year": "2013",
     "dep_delay": "-4",
