@@ -72,7 +72,7 @@ SUITES: Final = (
         JAVA,
         ("tools.broker.archive",),
         processes=3,
-        budget_s=1250,
+        budget_s=1150,
     ),
     Suite(
         "spark",
@@ -80,22 +80,22 @@ SUITES: Final = (
         JAVA,
         ("tools.spark_archive",),
         folder="spark",
-        budget_s=850,
+        budget_s=1500,
     ),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=750),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=700),
     Suite(
         "image",
         "image",
         ("buildah", "mmdebstrap", *JAVA),
         ("tools.image",),
         folder="image",
-        budget_s=750,
+        budget_s=850,
     ),
-    Suite("unit", UNIT, processes=2, budget_s=900),
+    Suite("unit", UNIT, processes=2, budget_s=550),
     Suite("security", "security", JAVA, folder="security", budget_s=60),
-    Suite("simulation", "simulation", folder="simulation", budget_s=160),
+    Suite("simulation", "simulation", folder="simulation", budget_s=220),
     Suite(
-        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=150
+        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=230
     ),
     Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=60),
 )
