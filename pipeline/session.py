@@ -128,6 +128,8 @@ def local_settings(options: SessionOptions) -> dict[str, str]:
         **given,
         **_RESULTS_DEPEND_ON,
     }
+    if settings["spark.master"].partition("[")[0] == "local":
+        settings.setdefault("spark.python.daemon.module", "pipeline.worker_daemon")
     jars = map(str, connector_jars(options.jars))
     return settings | {
         _EXTENSIONS: _added(given, _EXTENSIONS, _DELTA_EXTENSION),

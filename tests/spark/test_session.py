@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pandas as pd
 import pyspark
 import pytest
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # it ships none
@@ -125,6 +127,19 @@ def test_master_and_settings_of_the_command_override_those_of_our_own_session() 
     assert here["spark.sql.extensions"] == f"org.example.Theirs,{DELTA}"
     assert here["spark.jars"].startswith("/a.jar,/")
     assert here["spark.sql.session.timeZone"] == "UTC"
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://spark-master:7077"])
+def test_only_a_local_session_has_workers_that_know_its_code(
+    spark: SparkSession, master: str
+) -> None:
+    def imported(_rows: Iterable[object]) -> Iterator[Any]:
+        yield pd.DataFrame({"is_there": ["pipeline.backfill.processor" in sys.modules]})
+
+    (row,) = spark.range(1).coalesce(1).mapInPandas(imported, "is_there boolean").collect()
+    assert row["is_there"]
+    there = local_settings(SessionOptions(master=master))
+    assert "spark.python.daemon.module" not in there
 
 
 @pytest.mark.parametrize("pair", ["spark.a", "a=b", "=b"])
