@@ -72,7 +72,7 @@ SUITES: Final = (
         JAVA,
         ("tools.broker.archive",),
         processes=3,
-        budget_s=1150,
+        budget_s=1050,
     ),
     Suite(
         "spark",
@@ -80,22 +80,22 @@ SUITES: Final = (
         JAVA,
         ("tools.spark_archive",),
         folder="spark",
-        budget_s=1500,
+        budget_s=1250,
     ),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=700),
+    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=550),
     Suite(
         "image",
         "image",
         ("buildah", "mmdebstrap", *JAVA),
         ("tools.image",),
         folder="image",
-        budget_s=850,
+        budget_s=720,
     ),
-    Suite("unit", UNIT, processes=2, budget_s=550),
+    Suite("unit", UNIT, processes=2, budget_s=500),
     Suite("security", "security", JAVA, folder="security", budget_s=60),
-    Suite("simulation", "simulation", folder="simulation", budget_s=220),
+    Suite("simulation", "simulation", folder="simulation", budget_s=240),
     Suite(
-        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=230
+        "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=260
     ),
     Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=60),
 )
