@@ -1,8 +1,8 @@
 """Daemon of Spark's Python workers, which forks them with the libraries that all of them use.
 
-Spark's own daemon leaves each worker to import pandas and Arrow: a second of CPU time and a hundred
-megabytes for each. Here workers share both. Only executors in the process of a local session use
-this module: those of a cluster get the project's code with their tasks, after their daemon.
+Spark's own daemon leaves each worker to import pandas and Arrow, which takes half a second of CPU
+time and most of a worker's memory. Here the daemon imports them once. Only local sessions use it:
+executors of a cluster get the project's code with their tasks, after their daemon has started.
 """
 
 import gc

@@ -129,15 +129,16 @@ def test_master_and_settings_of_the_command_override_those_of_our_own_session() 
     assert here["spark.sql.session.timeZone"] == "UTC"
 
 
-@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://spark-master:7077"])
-def test_only_a_local_session_has_workers_that_know_its_code(
-    spark: SparkSession, master: str
-) -> None:
+def test_workers_of_a_local_session_are_forked_with_what_they_import(spark: SparkSession) -> None:
     def imported(_rows: Iterable[object]) -> Iterator[Any]:
         yield pd.DataFrame({"is_there": ["pipeline.backfill.processor" in sys.modules]})
 
     (row,) = spark.range(1).coalesce(1).mapInPandas(imported, "is_there boolean").collect()
     assert row["is_there"]
+
+
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "spark://spark-master:7077"])
+def test_a_cluster_keeps_the_daemon_of_spark(master: str) -> None:
     there = local_settings(SessionOptions(master=master))
     assert "spark.python.daemon.module" not in there
 
