@@ -1,8 +1,9 @@
 """Poller: reads the records of one transaction, in small pieces.
 
 A record is decided and sent while it is still in the processor's cache, which ten thousand records
-exceed. So a batch is read in pieces, and only the first piece waits for records. Pieces shrink
-while deciding is slow, since most of that time goes into loading the state of addresses.
+exceed. So a batch is read in pieces, which together wait for records as long as a batch may wait to
+fill. Pieces shrink while deciding is slow, since most of that time goes into loading the state of
+addresses.
 """
 
 from collections import deque
@@ -22,7 +23,7 @@ from service.processor.reporter import Reporter
 from state.model import PartitionId
 
 # Measured: with fewer the calls cost more, with more the cache is too small.
-_AT_ONCE: Final = 512
+_AT_ONCE: Final = 1_024
 _FIRST: Final = 64
 """The first piece of a life: memory is empty, so each record may load its address."""
 _PIECE_S: Final = 0.25
@@ -62,6 +63,8 @@ class Poller:
         """Mean memory of a record in the last piece."""
         self._is_single_piece = False
         """Whether the next transaction has one piece."""
+        self._waits_until_s = 0.0
+        """Until when the current transaction waits for records."""
         self.spent_s = 0.0
         """Total time spent in `consume`."""
 
@@ -71,6 +74,7 @@ class Poller:
         Errors go to `on_error` first. If it raises, the errors that follow stay for the next call.
         """
         wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
+        self._waits_until_s = self._clock.monotonic_s() + wait_s
         records = self._kept
         if not (records or self._errors):
             records = self._consumed(self._settings.batch_records_max, wait_s)
@@ -89,7 +93,8 @@ class Poller:
         is_held = self._kept or self._errors or self._is_single_piece
         if is_held or room_records <= 0 or room_bytes <= 0:
             return _NOTHING
-        records = self._consumed(room_records, 0)
+        wait_s = max(0.0, self._waits_until_s - self._clock.monotonic_s())
+        records = self._consumed(room_records, wait_s)
         if self._errors:
             self._kept = records  # errors are handled while no transaction is open
             return _NOTHING

@@ -132,6 +132,27 @@ def test_an_error_behind_one_that_ends_the_turn_is_handled_in_the_next(
         loop.turn()
 
 
+def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(batch_wait_ms=20)
+    loop = living.running()
+    living.send(*"abc")
+    waits: list[float] = []
+    consumer = loop.assignment.consumer
+    consume = consumer.consume
+
+    def consumed(most: int, timeout: float) -> list[Message]:
+        waits.append(timeout)
+        living.clock.sleep(0.008)
+        return consume(most, 0)
+
+    monkeypatch.setattr(consumer, "consume", consumed)
+    loop.turn()
+    assert waits == pytest.approx([0.020, 0.012, 0.004], abs=1e-6)
+    assert living.values("orders.unique") == ["a", "b", "c"]
+
+
 def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> None:
     living = Living(batch_bytes_max=1000)
     loop = living.loop()
@@ -190,7 +211,7 @@ def test_after_large_records_the_client_is_asked_for_fewer(monkeypatch: pytest.M
     [
         (2, 0, 10.0, 2),  # what ends a transaction says nothing
         (64, 64, 0.1, 80),
-        (500, 64, 0.1, 512),
+        (1_000, 64, 0.1, 1_024),
         (1, 1, 0.1, 2),
         (64, 64, 0.5, 32),
         (8, 64, 0.5, 8),
