@@ -50,7 +50,8 @@ failed:
     return PyErr_Occurred() ? NULL : PyErr_NoMemory();
 }
 
-/* output(piece, index): the arguments of `Producer.produce` for a record that is to be sent. */
+/* output(piece, index): the arguments of `Producer.produce` for a record that is to be sent; None for
+ * a duplicate that is dropped. */
 static PyObject *output(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *piece;
@@ -59,6 +60,8 @@ static PyObject *output(PyObject *Py_UNUSED(module), PyObject *args)
         !is_range((Piece *)piece, at, at + 1))
         return NULL;
     Row *row = &((Piece *)piece)->rows[at];
+    if (row->fate == DROP)
+        return Py_NewRef(Py_None);
     if (row->fate != SEND)
         return PyErr_SetString(PyExc_ValueError, "Python decides this record"), NULL;
     if (!is_prepared(row))
@@ -66,7 +69,7 @@ static PyObject *output(PyObject *Py_UNUSED(module), PyObject *args)
     look_at(row);
     return Py_BuildValue("sNNiOOLN", row->topic, bytes_of(row->value, row->value_length),
                          bytes_of(row->key, row->key_length), row->partition, Py_None, Py_None,
-                         (long long)(row->time > 0 ? row->time : 0), headers_of(row));
+                         (long long)row->sent_time, headers_of(row));
 }
 
 #define FUNCTIONS_FOR_TESTS {"piece", piece, METH_VARARGS, NULL}, {"output", output, METH_VARARGS, NULL},

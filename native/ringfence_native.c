@@ -1,8 +1,9 @@
 /* The compiled part of the fast path: plain records pass from librdkafka to librdkafka.
  *
- * A Piece holds consumed records, and sends those that were accepted; a Table and a Draft find the
- * numbers of ids; a Reader consumes. Everything else, every rule included, is in Python: what is not
- * certainly plain and new is left to it, record by record, in order.
+ * A Piece holds consumed records, and sends those that were accepted, and the dead letters of
+ * duplicates; a Table has the committed ids of a ring, a Draft those that a batch adds, a Lane where
+ * the records of an address go; a Reader consumes. Everything else, every rule included, is in Python:
+ * a record that is not certainly plain is left to it, record by record, in order.
  * What always holds: a piece owns all of its memory, so no object here outlives a Kafka client that
  * it needs; no object here takes part in a reference cycle; every read of bytes that came from
  * outside is checked against their end.
@@ -13,6 +14,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,6 +93,41 @@ static void freed(void *self)
     Py_DECREF(type);
 }
 
+static bool listed(PyObject *list, PyObject *item)
+{
+    bool fits = item && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    return fits;
+}
+
+/* Text: bytes that grow. */
+
+typedef struct {
+    char *bytes;
+    size_t used, room;
+} Text;
+
+static bool put(Text *text, const void *bytes, size_t length)
+{
+    if (length > text->room - text->used) {
+        size_t room = 2 * text->room + length + 64;
+        char *grown = realloc(text->bytes, room);
+        if (!grown)
+            return PyErr_NoMemory() != NULL;
+        text->bytes = grown, text->room = room;
+    }
+    if (length)
+        memcpy(text->bytes + text->used, bytes, length);
+    text->used += length;
+    return true;
+}
+
+static bool put_number(Text *text, int64_t number)
+{
+    char digits[24];
+    return put(text, digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)number));
+}
+
 /* Slots: numbers by the hashes of ids, in an open hash table. A slot has 32 bits of the hash, the
  * tag, and the low half of the number; 0 is free. Numbers outside [floor, end) are dead. */
 
@@ -101,11 +138,13 @@ typedef struct {
 
 enum { SLOTS_MIN = 16, FORGOTTEN_BYTES = 66 };
 
-/* Bytes have the keyed hash of the interpreter: ids are chosen by others. */
-static uint32_t tag_of(PyObject *id)
+/* The keyed hash that the interpreter has for bytes: ids are chosen by others. */
+static uint32_t tag_of(const char *id, size_t length)
 {
-    uint64_t hash = (uint64_t)PyObject_Hash(id);
+    PyObject *bytes = PyBytes_FromStringAndSize(id, (Py_ssize_t)length);
+    uint64_t hash = bytes ? (uint64_t)PyObject_Hash(bytes) : 0;
     uint32_t tag = (uint32_t)(hash ^ hash >> 32);
+    Py_XDECREF(bytes);
     return tag ? tag : 1;
 }
 
@@ -159,174 +198,592 @@ static int64_t next_of(const Slots *self, uint32_t tag, uint64_t floor, uint64_t
     return -1;
 }
 
-/* A Table has the committed numbers of one ring: an index as in state/id_index.py. */
+/* Segments: rows of ids with their origins, in the format of state/segment.py. */
+
+enum { SEGMENT_FORMAT = 1, SEGMENT_IDS_MAX = 512, HEAD_BYTES = 31, COLUMN_BYTES = 9 };
+
+typedef struct {
+    int64_t base;
+    const unsigned char *distances;
+    size_t width; /* of a distance; 0: all are equal to the base */
+} Column;
+
+typedef struct {
+    PyObject *value;
+    uint64_t first, floor, capacity;
+    uint32_t count, sources_count;
+    const unsigned char *sources, *ids;
+    Column source_indexes, offsets, times, lengths;
+} Segment;
+
+typedef struct {
+    const char *id, *topic;
+    size_t length, topic_length;
+    int64_t partition, offset, time;
+} Entry;
+
+typedef struct {
+    const unsigned char *at;
+    size_t left;
+} Unread;
+
+static const unsigned char *taken(Unread *unread, size_t count)
+{
+    const unsigned char *start = unread->at;
+    if (count > unread->left)
+        return NULL;
+    unread->at += count, unread->left -= count;
+    return start;
+}
+
+static uint64_t little(const unsigned char *bytes, size_t width)
+{
+    uint64_t number = 0;
+    while (width--)
+        number = number << 8 | bytes[width];
+    return number;
+}
+
+static int64_t item(const Column *column, size_t row)
+{
+    size_t width = column->width;
+    return (int64_t)((uint64_t)column->base + little(column->distances + row * width, width));
+}
+
+static bool is_column(Unread *unread, size_t count, Column *found)
+{
+    static const char CODES[] = "=BH.I...Q";
+    const unsigned char *head = taken(unread, COLUMN_BYTES);
+    const char *code = head && head[8] && head[8] != '.' ? strchr(CODES, head[8]) : NULL;
+    if (!code)
+        return false;
+    found->base = (int64_t)little(head, 8), found->width = (size_t)(code - CODES);
+    if (!(found->distances = taken(unread, count * found->width)))
+        return false;
+    for (size_t row = 0; row < count; row++)
+        if (little(found->distances + row * found->width, found->width) >
+            (uint64_t)INT64_MAX - (uint64_t)found->base)
+            return false;
+    return true;
+}
+
+/* Whether bytes are a segment. Every read of `found` is within them then. */
+static bool is_segment(PyObject *value, Segment *found)
+{
+    Unread unread = {(unsigned char *)PyBytes_AsString(value), (size_t)PyBytes_Size(value)};
+    const unsigned char *head = taken(&unread, HEAD_BYTES);
+    if (!head || head[0] != SEGMENT_FORMAT)
+        return false;
+    found->value = value, found->first = little(head + 1, 8), found->floor = little(head + 9, 8);
+    found->capacity = little(head + 17, 8), found->count = (uint32_t)little(head + 25, 4);
+    found->sources_count = (uint32_t)little(head + 29, 2), found->sources = unread.at;
+    for (uint32_t i = 0; i < found->sources_count; i++) {
+        const unsigned char *source = taken(&unread, 6);
+        size_t length = source ? (size_t)little(source, 2) : 0;
+        const char *name = source ? (const char *)taken(&unread, length) : NULL;
+        PyObject *text = name ? PyUnicode_DecodeUTF8(name, (Py_ssize_t)length, NULL) : NULL;
+        PyErr_Clear();
+        if (!text)
+            return false;
+        Py_DECREF(text);
+    }
+    if (!found->count)
+        return !unread.left;
+    if (found->count > SEGMENT_IDS_MAX || !is_column(&unread, found->count, &found->source_indexes) ||
+        !is_column(&unread, found->count, &found->offsets) ||
+        !is_column(&unread, found->count, &found->times) ||
+        !is_column(&unread, found->count, &found->lengths))
+        return false;
+    found->ids = unread.at;
+    for (uint32_t row = 0; row < found->count; row++) {
+        int64_t source = item(&found->source_indexes, row), length = item(&found->lengths, row);
+        if (source < 0 || source >= found->sources_count || length < 0 ||
+            !taken(&unread, (size_t)length))
+            return false;
+    }
+    return !unread.left;
+}
+
+static Entry entry_at(const Segment *segment, size_t row)
+{
+    const char *id = (const char *)segment->ids;
+    const unsigned char *source = segment->sources;
+    for (size_t i = 0; i < row; i++)
+        id += item(&segment->lengths, i);
+    for (int64_t i = item(&segment->source_indexes, row); i; i--)
+        source += 6 + little(source, 2);
+    return (Entry){.id = id,
+                   .length = (size_t)item(&segment->lengths, row),
+                   .topic = (const char *)source + 6,
+                   .topic_length = (size_t)little(source, 2),
+                   .partition = (int64_t)little(source + 2, 4),
+                   .offset = item(&segment->offsets, row),
+                   .time = item(&segment->times, row)};
+}
+
+/* A Table has the committed numbers of one ring: an index as in state/id_index.py. If it is whole, it
+ * keeps the segments too. */
 
 typedef struct {
     PyObject_HEAD
     Slots slots;
+    Segment *segments;
+    size_t start, end, room, bytes; /* of the segments; of what they take */
+    uint64_t floor;
+    int is_whole;
 } Table;
 
-/* A Draft has the rows of the ids that a batch adds, in lists that are Python's. */
-
-typedef struct {
-    PyObject_HEAD
-    Slots slots; /* of rows */
-    Table *table;
-    PyObject *ids, *positions, *times; /* lists */
-    uint64_t next, floor, capacity;    /* `next` is the number of the first row */
-} Draft;
-
-static PyTypeObject *TableType, *DraftType, *PieceType, *ReaderType;
+static PyTypeObject *TableType, *DraftType, *LaneType, *PieceType, *ReaderType;
 
 static PyObject *Table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    return PyArg_ParseTuple(args, "") ? made(type) : NULL;
+    int is_whole;
+    if (!PyArg_ParseTuple(args, "p", &is_whole))
+        return NULL;
+    Table *self = made(type);
+    if (self)
+        self->is_whole = is_whole;
+    return (PyObject *)self;
 }
 
 static void Table_dealloc(Table *self)
 {
-    free(self->slots.slots);
+    for (size_t i = self->start; i < self->end; i++)
+        Py_DECREF(self->segments[i].value);
+    free(self->segments), free(self->slots.slots);
     freed(self);
 }
 
-/* add(ids, first, floor): the ids have consecutive numbers from `first` on, above all before. */
-static PyObject *Table_add(Table *self, PyObject *args)
+static bool keep(Table *self, const Segment *segment)
 {
-    PyObject *ids, *id;
-    unsigned long long number, floor;
-    if (!PyArg_ParseTuple(args, "OKK", &ids, &number, &floor))
-        return NULL;
-    if (number >> 62 || floor >> 62)
-        return PyErr_SetString(PyExc_OverflowError, "a number of 2^62 or more"), NULL;
-    PyObject *each = PyObject_GetIter(ids);
-    for (; each && (id = PyIter_Next(each)); number++) {
-        bool is_forgotten = PyBytes_Check(id) && PyBytes_Size(id) == FORGOTTEN_BYTES;
-        bool fits = is_forgotten || insert(&self->slots, tag_of(id), number, floor);
-        Py_DECREF(id);
-        if (!fits)
-            break;
+    if (self->end == self->room && self->start >= self->room / 2) {
+        self->end -= self->start;
+        if (self->end)
+            memmove(self->segments, self->segments + self->start, self->end * sizeof *segment);
+        self->start = 0;
     }
-    Py_XDECREF(each);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    if (self->end == self->room) {
+        size_t room = 2 * self->room + 8;
+        Segment *segments = realloc(self->segments, room * sizeof *segments);
+        if (!segments)
+            return PyErr_NoMemory() != NULL;
+        self->segments = segments, self->room = room;
+    }
+    self->segments[self->end++] = *segment;
+    Py_INCREF(segment->value);
+    self->bytes += (size_t)PyBytes_Size(segment->value);
+    return true;
+}
+
+/* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
+static PyObject *Table_add(Table *self, PyObject *value)
+{
+    Segment segment;
+    if (!PyBytes_Check(value) || !is_segment(value, &segment))
+        return PyErr_SetString(PyExc_ValueError, "no segment"), NULL;
+    if (segment.first >> 62 || segment.floor >> 62)
+        return PyErr_SetString(PyExc_OverflowError, "a number of 2^62 or more"), NULL;
+    const char *id = (const char *)segment.ids;
+    if (segment.floor > self->floor)
+        self->floor = segment.floor;
+    for (uint32_t row = 0; row < segment.count; row++) {
+        size_t length = (size_t)item(&segment.lengths, row);
+        if (length != FORGOTTEN_BYTES &&
+            !insert(&self->slots, tag_of(id, length), segment.first + row, self->floor))
+            return NULL;
+        id += length;
+    }
+    if (self->is_whole && segment.count && !keep(self, &segment))
+        return NULL;
+    return Py_BuildValue("KKKI", segment.first, segment.floor, segment.capacity, segment.count);
+}
+
+/* drop(count): forget the first segments, whose ids are all below the floor. */
+static PyObject *Table_drop(Table *self, PyObject *count)
+{
+    size_t left = PyLong_AsSize_t(count);
+    if (PyErr_Occurred())
+        return NULL;
+    for (; left && self->start < self->end; left--) {
+        PyObject *value = self->segments[self->start++].value;
+        self->bytes -= (size_t)PyBytes_Size(value);
+        Py_DECREF(value);
+    }
+    Py_RETURN_NONE;
+}
+
+/* The segment that has a number; NULL if none is kept. */
+static const Segment *segment_with(const Table *self, uint64_t number)
+{
+    size_t low = self->start, high = self->end;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (self->segments[middle].first <= number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const Segment *found = low > self->start ? &self->segments[low - 1] : NULL;
+    return found && number - found->first < found->count ? found : NULL;
+}
+
+/* value(number): the segment that has it. */
+static PyObject *Table_value(Table *self, PyObject *number)
+{
+    unsigned long long wanted = PyLong_AsUnsignedLongLong(number);
+    const Segment *found = PyErr_Occurred() ? NULL : segment_with(self, wanted);
+    if (!found && !PyErr_Occurred())
+        PyErr_SetObject(PyExc_KeyError, number);
+    return found ? Py_NewRef(found->value) : NULL;
 }
 
 /* numbers(id, floor, end): the numbers in this range that may be the id's. */
 static PyObject *Table_numbers(Table *self, PyObject *args)
 {
-    PyObject *id, *found = PyList_New(0);
+    const char *id;
+    Py_ssize_t length;
+    PyObject *found = PyList_New(0);
     unsigned long long floor, end;
     size_t seen = 0;
     int64_t number;
-    if (!found || !PyArg_ParseTuple(args, "SKK", &id, &floor, &end))
+    if (!found || !PyArg_ParseTuple(args, "y#KK", &id, &length, &floor, &end))
         return Py_XDECREF(found), NULL;
-    while ((number = next_of(&self->slots, tag_of(id), floor, end, &seen)) >= 0) {
-        PyObject *item = PyLong_FromLongLong(number);
-        if (!item || PyList_Append(found, item) < 0)
-            return Py_XDECREF(item), Py_DECREF(found), NULL;
-        Py_DECREF(item);
-    }
+    uint32_t tag = tag_of(id, (size_t)length);
+    while ((number = next_of(&self->slots, tag, floor, end, &seen)) >= 0)
+        if (!listed(found, PyLong_FromLongLong(number)))
+            return Py_DECREF(found), NULL;
     return found;
 }
 
 static PyObject *Table_bytes(Table *self, void *Py_UNUSED(what))
 {
-    return PyLong_FromSize_t(self->slots.size * sizeof *self->slots.slots);
+    return PyLong_FromSize_t(self->slots.size * sizeof *self->slots.slots + self->bytes +
+                             (self->end - self->start) * sizeof *self->segments);
 }
 
-/* Draft(table, ids, positions, times, next, floor, capacity); the lists are empty. */
+/* A Draft has the rows that a batch adds to a ring. */
+
+typedef struct {
+    int64_t offset, time;
+    size_t start; /* of the id */
+    uint32_t length, source;
+} Added;
+
+typedef struct {
+    PyObject_HEAD
+    Slots slots; /* of rows */
+    Table *table;
+    PyObject *sources; /* list of (topic, partition), which Python appends to */
+    Added *rows;
+    Text ids;
+    size_t count, room;
+    uint64_t next, floor, capacity; /* `next` is the number of the first row */
+    bool has_renewed;               /* a committed id is to be treated as new */
+} Draft;
+
+/* Draft(table, sources, next, floor, capacity) */
 static PyObject *Draft_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *table, *ids, *positions, *times;
+    PyObject *table, *sources;
     unsigned long long next, floor, capacity;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!KKK", TableType, &table, &PyList_Type, &ids, &PyList_Type,
-                          &positions, &PyList_Type, &times, &next, &floor, &capacity))
+    if (!PyArg_ParseTuple(args, "O!O!KKK", TableType, &table, &PyList_Type, &sources, &next, &floor,
+                          &capacity))
         return NULL;
     Draft *self = made(type);
     if (!self)
         return NULL;
-    self->table = (Table *)Py_NewRef(table), self->ids = Py_NewRef(ids);
-    self->positions = Py_NewRef(positions), self->times = Py_NewRef(times);
+    self->table = (Table *)Py_NewRef(table), self->sources = Py_NewRef(sources);
     self->next = next, self->floor = floor, self->capacity = capacity;
     return (PyObject *)self;
 }
 
 static void Draft_dealloc(Draft *self)
 {
-    Py_DECREF((PyObject *)self->table), Py_DECREF(self->ids);
-    Py_DECREF(self->positions), Py_DECREF(self->times);
-    free(self->slots.slots);
+    Py_DECREF((PyObject *)self->table), Py_DECREF(self->sources);
+    free(self->rows), free(self->ids.bytes), free(self->slots.slots);
     freed(self);
 }
+
+static Py_ssize_t Draft_length(Draft *self) { return (Py_ssize_t)self->count; }
 
 /* The lowest number that is held; a full ring forgets its oldest id. */
 static uint64_t least_of(const Draft *self)
 {
-    uint64_t end = self->next + (uint64_t)PyList_Size(self->ids);
+    uint64_t end = self->next + self->count;
     uint64_t least = end > self->capacity ? end - self->capacity : 0;
     return least > self->floor ? least : self->floor;
 }
 
+static const char *id_in(const Draft *self, const Added *row)
+{
+    static const char FORGOTTEN[FORGOTTEN_BYTES];
+    return row->length == FORGOTTEN_BYTES ? FORGOTTEN : self->ids.bytes + row->start;
+}
+
 /* The row of an id that is held, -1 if it has none. */
-static int64_t row_of(const Draft *self, PyObject *id, uint32_t tag)
+static int64_t row_of(const Draft *self, const char *id, size_t length, uint32_t tag)
 {
     size_t seen = 0;
     int64_t row;
-    uint64_t least = least_of(self), count = (uint64_t)PyList_Size(self->ids);
+    uint64_t least = least_of(self);
     least = least > self->next ? least - self->next : 0;
-    while ((row = next_of(&self->slots, tag, least, count, &seen)) >= 0)
-        if (PyObject_RichCompareBool(PyList_GetItem(self->ids, (Py_ssize_t)row), id, Py_EQ) == 1)
+    while ((row = next_of(&self->slots, tag, least, self->count, &seen)) >= 0) {
+        const Added *at = &self->rows[row];
+        if (at->length == length && (!length || !memcmp(id_in(self, at), id, length)))
             break;
+    }
     return row;
 }
 
-static bool added(Draft *self, PyObject *id, uint32_t tag, PyObject *position, PyObject *time)
+static bool added(Draft *self, const char *id, size_t length, uint32_t tag, Added row)
 {
-    uint64_t row = (uint64_t)PyList_Size(self->ids);
-    return insert(&self->slots, tag, row, 0) && PyList_Append(self->ids, id) == 0 &&
-           PyList_Append(self->positions, position) == 0 && PyList_Append(self->times, time) == 0;
+    if (self->count == self->room) {
+        size_t room = 2 * self->room + 64;
+        Added *rows = realloc(self->rows, room * sizeof *rows);
+        if (!rows)
+            return PyErr_NoMemory() != NULL;
+        self->rows = rows, self->room = room;
+    }
+    row.start = self->ids.used, row.length = (uint32_t)length;
+    if (!insert(&self->slots, tag, self->count, 0) || !put(&self->ids, id, length))
+        return false;
+    self->rows[self->count++] = row;
+    return true;
 }
 
-/* Whether an id certainly has no number that is held, neither a committed one nor a row. */
-static bool is_new(const Draft *self, PyObject *id, uint32_t tag)
+static bool is_row(const Draft *self, Py_ssize_t row)
 {
-    size_t seen = 0;
-    return row_of(self, id, tag) < 0 &&
-           next_of(&self->table->slots, tag, least_of(self), self->next, &seen) < 0;
+    if (row >= 0 && (size_t)row < self->count)
+        return true;
+    PyErr_SetString(PyExc_IndexError, "the draft has no such row");
+    return false;
 }
 
 /* find(id): the row of an id that is held, or None. */
 static PyObject *Draft_find(Draft *self, PyObject *args)
 {
-    PyObject *id;
-    if (!PyArg_ParseTuple(args, "S", &id))
+    const char *id;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "y#", &id, &length))
         return NULL;
-    int64_t row = row_of(self, id, tag_of(id));
+    int64_t row = row_of(self, id, (size_t)length, tag_of(id, (size_t)length));
     return row < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(row);
 }
 
-/* add(id, position, time): an id in stored form. */
+/* add(id, source, offset, time): an id in stored form; the source is an index. */
 static PyObject *Draft_add(Draft *self, PyObject *args)
 {
-    PyObject *id, *position, *time;
-    if (!PyArg_ParseTuple(args, "SOO", &id, &position, &time))
+    const char *id;
+    Py_ssize_t length, source;
+    long long offset, time;
+    if (!PyArg_ParseTuple(args, "y#nLL", &id, &length, &source, &offset, &time))
         return NULL;
-    return added(self, id, tag_of(id), position, time) ? Py_NewRef(Py_None) : NULL;
+    if (source < 0 || source >= PyList_Size(self->sources) || length >= FORGOTTEN_BYTES)
+        return PyErr_SetString(PyExc_ValueError, "no source, or a long id"), NULL;
+    Added row = {.offset = offset, .time = time, .source = (uint32_t)source};
+    uint32_t tag = tag_of(id, (size_t)length);
+    return added(self, id, (size_t)length, tag, row) ? Py_NewRef(Py_None) : NULL;
+}
+
+/* row(row): source, offset and time. */
+static PyObject *Draft_row(Draft *self, PyObject *index)
+{
+    Py_ssize_t at = PyLong_AsSsize_t(index);
+    if (PyErr_Occurred() || !is_row(self, at))
+        return NULL;
+    const Added *row = &self->rows[at];
+    return Py_BuildValue("ILL", row->source, (long long)row->offset, (long long)row->time);
+}
+
+/* renew(row): treat the id of a row as new; one before the first row is of a committed id. */
+static PyObject *Draft_renew(Draft *self, PyObject *index)
+{
+    Py_ssize_t at = PyLong_AsSsize_t(index);
+    if (PyErr_Occurred() || (at >= 0 && !is_row(self, at)))
+        return NULL;
+    if (at < 0)
+        self->has_renewed = true;
+    else
+        self->rows[at].length = FORGOTTEN_BYTES;
+    Py_RETURN_NONE;
+}
+
+/* counts(): how many rows each source has. */
+static PyObject *Draft_counts(Draft *self, PyObject *Py_UNUSED(none))
+{
+    Py_ssize_t size = PyList_Size(self->sources);
+    size_t *counts = calloc((size_t)size + 1, sizeof *counts);
+    PyObject *found = counts ? PyList_New(0) : PyErr_NoMemory();
+    for (size_t row = 0; found && row < self->count; row++)
+        counts[self->rows[row].source]++;
+    for (Py_ssize_t i = 0; found && i < size; i++)
+        if (!listed(found, PyLong_FromSize_t(counts[i])))
+            Py_CLEAR(found);
+    free(counts);
+    return found;
+}
+
+static void put_little(Text *text, uint64_t number, size_t width)
+{
+    for (; width--; number >>= 8)
+        put(text, &(char){(char)(number & 0xFF)}, 1);
+}
+
+static void put_column(Text *text, const int64_t *column, size_t count)
+{
+    int64_t low = column[0], high = column[0];
+    for (size_t i = 1; i < count; i++) {
+        low = column[i] < low ? column[i] : low;
+        high = column[i] > high ? column[i] : high;
+    }
+    uint64_t range = (uint64_t)high - (uint64_t)low;
+    size_t width = range >> 32 ? 8 : range >> 16 ? 4 : range >> 8 ? 2 : range ? 1 : 0;
+    put_little(text, (uint64_t)low, 8);
+    put(text, &"=BH.I...Q"[width], 1);
+    for (size_t i = 0; width && i < count; i++)
+        put_little(text, (uint64_t)column[i] - (uint64_t)low, width);
+}
+
+/* The segment of the rows from `start` on, or of none. */
+static PyObject *segment_from(const Draft *self, size_t start)
+{
+    size_t count = self->count - start, used = 0;
+    count = count < SEGMENT_IDS_MAX ? count : SEGMENT_IDS_MAX;
+    const Added *rows = self->rows + start;
+    int64_t ranks[SEGMENT_IDS_MAX], offsets[SEGMENT_IDS_MAX], times[SEGMENT_IDS_MAX],
+        lengths[SEGMENT_IDS_MAX];
+    uint32_t sources[SEGMENT_IDS_MAX];
+    for (size_t row = 0, rank = 0; row < count; row++) {
+        if (!used || sources[rank] != rows[row].source)
+            for (rank = 0; rank < used && sources[rank] != rows[row].source;)
+                rank++;
+        if (rank == used)
+            sources[used++] = rows[row].source;
+        ranks[row] = (int64_t)rank, offsets[row] = rows[row].offset;
+        times[row] = rows[row].time, lengths[row] = rows[row].length;
+    }
+    Text text = {NULL, 0, 0};
+    put_little(&text, SEGMENT_FORMAT, 1), put_little(&text, self->next + start, 8);
+    put_little(&text, least_of(self), 8), put_little(&text, self->capacity, 8);
+    put_little(&text, count, 4), put_little(&text, used, 2);
+    for (size_t i = 0; i < used && !PyErr_Occurred(); i++) {
+        const char *topic;
+        Py_ssize_t length;
+        long long partition;
+        if (PyArg_ParseTuple(PyList_GetItem(self->sources, sources[i]), "s#L", &topic, &length,
+                             &partition)) {
+            put_little(&text, (uint64_t)length, 2), put_little(&text, (uint64_t)partition, 4);
+            put(&text, topic, (size_t)length);
+        }
+    }
+    if (count) {
+        put_column(&text, ranks, count), put_column(&text, offsets, count);
+        put_column(&text, times, count), put_column(&text, lengths, count);
+    }
+    for (size_t row = 0; row < count; row++)
+        put(&text, id_in(self, &rows[row]), rows[row].length);
+    PyObject *value = NULL;
+    if (!PyErr_Occurred())
+        value = PyBytes_FromStringAndSize(text.bytes, (Py_ssize_t)text.used);
+    free(text.bytes);
+    return value;
+}
+
+/* seal(is_resized): the segments to write, each with its first number. */
+static PyObject *Draft_seal(Draft *self, PyObject *is_resized)
+{
+    PyObject *found = PyList_New(0);
+    uint64_t least = least_of(self);
+    for (size_t start = 0; found && start < self->count; start += SEGMENT_IDS_MAX) {
+        size_t end = start + SEGMENT_IDS_MAX;
+        if (self->next + (end < self->count ? end : self->count) <= least)
+            continue;
+        if (!listed(found, Py_BuildValue("KN", self->next + start, segment_from(self, start))))
+            Py_CLEAR(found);
+    }
+    /* A resize alone: an empty segment has the floor; the next segment takes its key. */
+    if (found && !PyList_Size(found) && PyObject_IsTrue(is_resized) == 1) {
+        uint64_t first = self->next + self->count;
+        if (!listed(found, Py_BuildValue("KN", first, segment_from(self, self->count))))
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* A Lane has what all plain records of an address share, and counts its duplicates. */
+
+typedef struct {
+    PyObject_HEAD
+    Draft *draft;
+    PyObject *texts;              /* what the pointers point into */
+    const char *topic, *letter_topic;
+    PyObject *letter_headers; /* NULL: Python decides duplicates that are not dropped */
+    int keyed, unkeyed, letter_keyed, letter_unkeyed, drops;
+    uint64_t repeats;
+    int64_t dropped, dropped_at; /* the number of the first one, and when */
+} Lane;
+
+/* Lane(draft, topic, partition with a key, partition without, drops, letter): `letter` is None, or
+ * topic, partitions and headers of dead letters. A header is a name and the parts of its value: bytes,
+ * or a number of what differs from letter to letter. */
+static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *draft, *letter, *headers = NULL;
+    const char *topic, *letter_topic = NULL;
+    int keyed, unkeyed, letter_keyed = 0, letter_unkeyed = 0, drops;
+    if (!PyArg_ParseTuple(args, "O!siipO", DraftType, &draft, &topic, &keyed, &unkeyed, &drops,
+                          &letter) ||
+        (letter != Py_None && !PyArg_ParseTuple(letter, "siiO!", &letter_topic, &letter_keyed,
+                                                &letter_unkeyed, &PyTuple_Type, &headers)))
+        return NULL;
+    Lane *self = made(type);
+    if (!self)
+        return NULL;
+    self->draft = (Draft *)Py_NewRef(draft), self->texts = Py_NewRef(args);
+    self->topic = topic, self->keyed = keyed, self->unkeyed = unkeyed, self->drops = drops;
+    self->letter_topic = letter_topic, self->letter_headers = headers;
+    self->letter_keyed = letter_keyed, self->letter_unkeyed = letter_unkeyed;
+    return (PyObject *)self;
+}
+
+static void Lane_dealloc(Lane *self)
+{
+    Py_DECREF((PyObject *)self->draft), Py_DECREF(self->texts);
+    freed(self);
+}
+
+/* take(): how many duplicates there were since the last call, and number and time of the first one
+ * that was dropped. */
+static PyObject *Lane_take(Lane *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *taken = Py_BuildValue("KLL", self->repeats, (long long)self->dropped,
+                                    (long long)self->dropped_at);
+    self->repeats = 0;
+    return taken;
 }
 
 /* Records. */
 
-enum { PYTHON, SEND, SENT }; /* what becomes of a row: Python decides it, or it goes on unchanged */
+enum { PYTHON, SEND, SENT, DROP }; /* what becomes of a row: Python decides it, or it goes on, or not */
+enum { L_OFFSET, L_TIMESTAMP, L_ID, L_ORIGINAL }; /* what differs from letter to letter */
 enum { HEADER_OVERHEAD_BYTES = 300, ID_BYTES_MAX = 64, NAMES_MAX = 32, DIGITS_MAX = 18 };
 
 static const char ORIGIN[] = "ringfence.origin";
 
+/* What a dead letter tells of a duplicate: the id, then where it was accepted. */
 typedef struct {
-    int64_t offset, own_offset, time;
+    size_t id, original;
+    char text[];
+} Letter;
+
+typedef struct {
+    int64_t offset, own_offset, time, sent_time;
     const char *value, *key; /* NULL: null */
     size_t value_length, key_length, memory;
     void *headers;             /* NULL: none */
-    PyObject *lane;            /* a tuple that has the two texts */
+    PyObject *lane;            /* what has the two texts: a lane, or a tuple */
     const char *topic, *input; /* where it goes; what an added origin header begins with, or NULL */
+    Letter *letter;            /* NULL: it goes on unchanged */
     int32_t source, partition;
     uint32_t header_count; /* without a stripped origin */
     bool is_ascii, is_stripped, is_prepared;
@@ -394,6 +851,7 @@ static void Piece_dealloc(Piece *self)
         if (self->rows[i].headers)
             rk.headers_destroy(self->rows[i].headers);
         Py_XDECREF(self->rows[i].lane);
+        free(self->rows[i].letter);
     }
     free(self->rows), free(self->arena);
     Py_XDECREF(self->sources), Py_XDECREF(self->errors);
@@ -408,13 +866,6 @@ static const char *kept(char **end, const void *bytes, size_t length)
     memcpy(start, bytes, length);
     *end += length;
     return start;
-}
-
-static bool listed(PyObject *list, PyObject *item)
-{
-    bool fits = item && PyList_Append(list, item) == 0;
-    Py_XDECREF(item);
-    return fits;
 }
 
 /* Move messages into a piece, grouped by source; errors apart. What is left is the caller's. */
@@ -689,62 +1140,130 @@ static bool is_plain(const Row *row, const Names *names, Header *id)
     return id->value && id->length <= ID_BYTES_MAX && !memchr(id->value, '/', id->length);
 }
 
-/* `lane` is a tuple that keeps both texts. */
-static void follow(Row *row, PyObject *lane, const char *topic, const char *input, int partition)
+/* `lane` keeps both texts. */
+static void follow(Row *row, PyObject *lane, const char *topic, const char *input, int partition,
+                   int64_t time)
 {
     row->lane = Py_NewRef(lane), row->topic = topic, row->input = input;
-    row->partition = partition, row->fate = SEND;
+    row->partition = partition, row->fate = SEND, row->sent_time = time > 0 ? time : 0;
 }
 
-/* admit(start, end, lanes, field, names, base, now, time): add the ids of plain records to the
- * drafts of their lanes, up to the first record that Python has to decide: one that is not plain,
- * or whose address has no lane (draft, topic, partition with a key, partition without), or whose id
- * may be known. Returns its index, the time, and its id in the last case. */
+enum { UNKNOWN = -1, UNSURE = -2, IMPORTED = -1 };
+
+/* The number of an id that is held, or UNKNOWN; UNSURE if only Python can tell. */
+static int64_t number_of(const Draft *self, const char *id, size_t length, uint32_t tag, Entry *found)
+{
+    size_t seen = 0;
+    int64_t number = row_of(self, id, length, tag);
+    if (number >= 0) {
+        const Added *row = &self->rows[number];
+        long long partition;
+        Py_ssize_t topic_length;
+        if (!PyArg_ParseTuple(PyList_GetItem(self->sources, row->source), "s#L", &found->topic,
+                              &topic_length, &partition))
+            return UNSURE;
+        found->topic_length = (size_t)topic_length, found->partition = partition;
+        found->offset = row->offset, found->time = row->time;
+        return (int64_t)self->next + number;
+    }
+    uint64_t least = least_of(self);
+    while ((number = next_of(&self->table->slots, tag, least, self->next, &seen)) >= 0) {
+        const Segment *segment = segment_with(self->table, (uint64_t)number);
+        if (!segment || self->has_renewed)
+            return UNSURE;
+        *found = entry_at(segment, (size_t)((uint64_t)number - segment->first));
+        if (found->length == length && !memcmp(found->id, id, length))
+            return number;
+    }
+    return UNKNOWN;
+}
+
+static bool begins(const Header *id, const char *text)
+{
+    return id->length >= strlen(text) && !memcmp(id->value, text, strlen(text));
+}
+
+/* Whether an id stands in a letter as it is. */
+static bool is_shown(const Header *id)
+{
+    for (size_t i = 0; i < id->length; i++)
+        if (id->value[i] < ' ' || id->value[i] > '~')
+            return false;
+    return !begins(id, "hex:") && !begins(id, "base64:");
+}
+
+/* Drop a duplicate, or have its letter sent; false if Python has to. */
+static bool repeats(Row *row, Lane *lane, const Header *id, int64_t number, const Entry *original,
+                    int64_t now, int64_t time, PyObject *distances)
+{
+    if (lane->drops) {
+        if (!lane->repeats++)
+            lane->dropped = number, lane->dropped_at = time;
+        row->fate = DROP;
+        return true;
+    }
+    if (!lane->letter_headers || original->offset == IMPORTED || !is_shown(id))
+        return false;
+    Text text = {NULL, 0, 0};
+    bool fits = put(&text, &(Letter){0}, sizeof(Letter)) && put(&text, id->value, id->length) &&
+                put(&text, original->topic, original->topic_length) && put(&text, "-", 1) &&
+                put_number(&text, original->partition) && put(&text, "@", 1) &&
+                put_number(&text, original->offset) &&
+                listed(distances, PyLong_FromLongLong(time - original->time));
+    row->letter = (Letter *)(void *)text.bytes;
+    if (!fits)
+        return false;
+    row->letter->id = id->length;
+    row->letter->original = text.used - sizeof(Letter) - id->length;
+    follow(row, (PyObject *)lane, lane->letter_topic, NULL,
+           row->key ? lane->letter_keyed : lane->letter_unkeyed, now);
+    lane->repeats++;
+    return true;
+}
+
+/* admit(start, end, lanes, field, names, source, now, distances, time): decide plain records, whose
+ * ids are new or known for certain, up to the first record that Python has to decide: one that is not
+ * plain, or whose address has no lane, or whose id may be known. Returns its index, the time, and its
+ * id in the last case. */
 static PyObject *Piece_admit(Piece *self, PyObject *args)
 {
-    Py_ssize_t start, end, at;
-    PyObject *lanes, *base, *lane = NULL, *draft = NULL, *known = NULL;
-    const char *field, *topic = NULL;
+    Py_ssize_t start, end, at, source;
+    PyObject *lanes, *distances, *found = NULL, *doubtful = NULL;
+    const char *field;
     Names names;
     long long now, time;
-    int keyed = 0, unkeyed = 0;
-    if (!PyArg_ParseTuple(args, "nnO!zO&OLL", &start, &end, &PyDict_Type, &lanes, &field, names_of,
-                          &names, &base, &now, &time) ||
+    if (!PyArg_ParseTuple(args, "nnO!zO&nLO!L", &start, &end, &PyDict_Type, &lanes, &field, names_of,
+                          &names, &source, &now, &PyList_Type, &distances, &time) ||
         !is_range(self, start, end))
         return NULL;
     Header last = {NULL, NULL, 0}, id;
     for (at = start; at < end; at++) {
         Row *row = &self->rows[at];
+        Entry original;
         if (!is_plain(row, &names, &id))
             break;
         Header value = field_of(row, field);
-        if (!lane || !is_same(&value, &last)) {
-            lane = entry_of(lanes, &value), last = value;
-            if (!lane || !PyArg_ParseTuple(lane, "O!sii", DraftType, &draft, &topic, &keyed, &unkeyed))
+        if (!found || !is_same(&value, &last)) {
+            found = entry_of(lanes, &value), last = value;
+            if (!found)
                 break;
         }
-        long long after = row->time <= time ? time : row->time <= now ? row->time : now > time ? now : time;
-        PyObject *text = bytes_of(id.value, id.length), *position = NULL, *moment = NULL;
-        uint32_t tag = text ? tag_of(text) : 0;
-        bool fits = text && is_new((Draft *)draft, text, tag);
-        if (fits && (position = PyLong_FromLongLong(row->own_offset)) != NULL) {
-            PyObject *packed = PyNumber_Add(base, position);
-            Py_DECREF(position), position = packed;
-        }
-        fits = fits && position && (moment = PyLong_FromLongLong(after)) &&
-               added((Draft *)draft, text, tag, position, moment);
-        Py_XDECREF(position), Py_XDECREF(moment);
-        time = after;
-        if (!fits) {
-            known = text;
+        Lane *lane = (Lane *)found;
+        time = row->time <= time ? time : row->time <= now ? row->time : now > time ? now : time;
+        uint32_t tag = tag_of(id.value, id.length);
+        int64_t number = number_of(lane->draft, id.value, id.length, tag, &original);
+        if (number >= 0 && repeats(row, lane, &id, number, &original, now, time, distances))
+            continue;
+        Added added_row = {.offset = row->own_offset, .time = time, .source = (uint32_t)source};
+        if (number != UNKNOWN || !added(lane->draft, id.value, id.length, tag, added_row)) {
+            doubtful = bytes_of(id.value, id.length);
             break;
         }
-        Py_DECREF(text);
-        follow(row, lane, topic, NULL, row->key ? keyed : unkeyed);
+        follow(row, found, lane->topic, NULL, row->key ? lane->keyed : lane->unkeyed, row->time);
     }
     if (PyErr_Occurred())
-        return Py_XDECREF(known), NULL;
-    return Py_BuildValue("nLN", at, time, known ? known : Py_NewRef(Py_None));
+        return Py_XDECREF(doubtful), NULL;
+    return Py_BuildValue("nLN", at, time, doubtful ? doubtful : Py_NewRef(Py_None));
 }
 
 /* forward(start, end, partitions, field, topic, input): send records to the partition of a field's
@@ -765,9 +1284,46 @@ static PyObject *Piece_forward(Piece *self, PyObject *args)
         int partition = found ? (int)PyLong_AsLong(found) : 0;
         if (!found || PyErr_Occurred())
             break;
-        follow(row, args, topic, input, partition);
+        follow(row, args, topic, input, partition, row->time);
     }
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(at);
+}
+
+/* Put the value of a letter's header together from its parts. */
+static bool put_parts(Text *text, const Row *row, PyObject *parts)
+{
+    const Letter *letter = row->letter;
+    bool fits = true;
+    for (Py_ssize_t i = 0; fits && i < PyTuple_Size(parts); i++) {
+        PyObject *part = PyTuple_GetItem(parts, i);
+        long what = PyBytes_Check(part) ? -1 : PyLong_AsLong(part);
+        if (PyBytes_Check(part))
+            fits = put(text, PyBytes_AsString(part), (size_t)PyBytes_Size(part));
+        else if (what == L_OFFSET || what == L_TIMESTAMP)
+            fits = put_number(text, what == L_OFFSET ? row->own_offset : row->time);
+        else if (what == L_ID || what == L_ORIGINAL)
+            fits = put(text, letter->text + (what == L_ID ? 0 : letter->id),
+                       what == L_ID ? letter->id : letter->original);
+        else
+            fits = PyErr_Occurred() || (PyErr_SetString(PyExc_ValueError, "no such part"), false);
+    }
+    return fits && !PyErr_Occurred();
+}
+
+static bool put_letter(Row *row)
+{
+    PyObject *headers = ((Lane *)row->lane)->letter_headers, *parts;
+    Text text = {NULL, 0, 0};
+    bool fits = true;
+    for (Py_ssize_t i = 0; fits && i < PyTuple_Size(headers); i++) {
+        const char *name;
+        text.used = 0;
+        fits = PyArg_ParseTuple(PyTuple_GetItem(headers, i), "sO!", &name, &PyTuple_Type, &parts) &&
+               put_parts(&text, row, parts) &&
+               !rk.header_add(row->headers, name, -1, text.used ? text.bytes : "", (ssize_t)text.used);
+    }
+    free(text.bytes);
+    return fits;
 }
 
 /* Change the headers to what is sent; once only, since a full queue has a record sent again. */
@@ -786,7 +1342,7 @@ static bool is_prepared(Row *row)
         rk.header_add(row->headers, ORIGIN, -1, PyBytes_AsString(value), PyBytes_Size(value));
         Py_DECREF(value);
     }
-    return row->is_prepared = true;
+    return row->is_prepared = !row->letter || put_letter(row);
 }
 
 /* send(client, start, end): produce records that were not sent before; 0, or the error code with
@@ -802,7 +1358,7 @@ static PyObject *Piece_send(Piece *self, PyObject *args)
     if (!producer)
         return PyErr_Occurred() ? NULL : (PyErr_SetString(PyExc_ValueError, "no client"), NULL);
     for (Row *row = self->rows + start; row < self->rows + end; row++) {
-        if (row->fate == SENT)
+        if (row->fate == SENT || row->fate == DROP)
             continue;
         if (row->fate != SEND)
             return PyErr_SetString(PyExc_ValueError, "Python decides this record"), NULL;
@@ -814,7 +1370,7 @@ static PyObject *Piece_send(Piece *self, PyObject *args)
             {V_FLAGS, {.flags = F_COPY}},
             {V_KEY, {.bytes = {row->key, row->key_length}}},
             {V_VALUE, {.bytes = {row->value, row->value_length}}},
-            {V_TIMESTAMP, {.time = row->time > 0 ? row->time : 0}},
+            {V_TIMESTAMP, {.time = row->sent_time}},
             {V_HEADERS, {.pointer = row->headers}},
         };
         void *error = rk.produceva(producer, arguments, row->headers ? 7 : 6);
@@ -973,10 +1529,14 @@ static PyObject *client_of(PyObject *Py_UNUSED(module), PyObject *args)
     static PyType_Spec type##_spec = {"ringfence_native." #type, sizeof(type), 0,                 \
                                       Py_TPFLAGS_DEFAULT | (flags), type##_slots}
 
-static PyMethodDef Table_methods[] = {METHOD(Table, add, METH_VARARGS),
-                                      METHOD(Table, numbers, METH_VARARGS), {0}};
-static PyMethodDef Draft_methods[] = {METHOD(Draft, find, METH_VARARGS),
-                                      METHOD(Draft, add, METH_VARARGS), {0}};
+static PyMethodDef Table_methods[] = {
+    METHOD(Table, add, METH_O), METHOD(Table, drop, METH_O), METHOD(Table, value, METH_O),
+    METHOD(Table, numbers, METH_VARARGS), {0}};
+static PyMethodDef Draft_methods[] = {
+    METHOD(Draft, find, METH_VARARGS), METHOD(Draft, add, METH_VARARGS),
+    METHOD(Draft, row, METH_O),        METHOD(Draft, renew, METH_O),
+    METHOD(Draft, counts, METH_NOARGS), METHOD(Draft, seal, METH_O), {0}};
+static PyMethodDef Lane_methods[] = {METHOD(Lane, take, METH_NOARGS), {0}};
 static PyMethodDef Piece_methods[] = {
     METHOD(Piece, record, METH_O),        METHOD(Piece, headers, METH_O),
     METHOD(Piece, columns, METH_VARARGS), METHOD(Piece, fitting, METH_VARARGS),
@@ -991,7 +1551,8 @@ static PyGetSetDef Table_fields[] = {{"memory_bytes", (getter)Table_bytes, NULL,
 static PyGetSetDef Piece_fields[] = {{"errors", (getter)Piece_errors, NULL, NULL, NULL}, {0}};
 
 TYPE(Table, 0, {Py_tp_new, Table_new}, {Py_tp_getset, Table_fields});
-TYPE(Draft, 0, {Py_tp_new, Draft_new});
+TYPE(Draft, 0, {Py_tp_new, Draft_new}, {Py_sq_length, Draft_length});
+TYPE(Lane, 0, {Py_tp_new, Lane_new});
 TYPE(Piece, Py_TPFLAGS_DISALLOW_INSTANTIATION, {Py_tp_getset, Piece_fields},
      {Py_sq_length, Piece_length});
 TYPE(Reader, 0, {Py_tp_new, Reader_new});
@@ -1003,7 +1564,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 2 };
+enum { INTERFACE = 3 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},
@@ -1019,6 +1580,7 @@ PyMODINIT_FUNC PyInit_ringfence_native(void)
         PyTypeObject **type;
     } types[] = {{&Table_spec, &TableType},
                  {&Draft_spec, &DraftType},
+                 {&Lane_spec, &LaneType},
                  {&Piece_spec, &PieceType},
                  {&Reader_spec, &ReaderType}};
     PyObject *module = PyModule_Create(&definition);

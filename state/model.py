@@ -90,30 +90,37 @@ class PackedPositions:
     """
 
     def __init__(self, first: PartitionId) -> None:
-        self._sources = [first]
+        self.sources = [first]
+        """The partitions; positions refer to them by index."""
         self._bases = {first: 0}
 
     def base(self, source: PartitionId) -> int:
         """Return what to add to an offset of this partition; add the partition if it is new."""
         base = self._bases.get(source)
         if base is None:
-            base = self._bases[source] = len(self._sources) << _WIDTH
-            self._sources.append(source)
+            base = self._bases[source] = len(self.sources) << _WIDTH
+            self.sources.append(source)
         return base
+
+    @staticmethod
+    def parts(packed_position: int) -> tuple[int, int]:
+        """Return the index of the partition in `sources`, and the offset."""
+        index = (packed_position + _HALF) >> _WIDTH
+        return index, packed_position - (index << _WIDTH)
 
     def unpack(self, packed_position: int) -> tuple[PartitionId, int]:
         """Return the partition and the offset of a packed position."""
-        index = (packed_position + _HALF) >> _WIDTH
-        return self._sources[index], packed_position - (index << _WIDTH)
+        index, offset = self.parts(packed_position)
+        return self.sources[index], offset
 
     def count(self, packed_positions: Sequence[int]) -> Mapping[PartitionId, int]:
         """Return how many of the positions are in each partition."""
-        if len(self._sources) == 1:
-            return {self._sources[0]: len(packed_positions)} if packed_positions else {}
+        if len(self.sources) == 1:
+            return {self.sources[0]: len(packed_positions)} if packed_positions else {}
         indexes = Counter(
             [(packed_position + _HALF) >> _WIDTH for packed_position in packed_positions]
         )
-        return {self._sources[index]: count for index, count in indexes.items()}
+        return {self.sources[index]: count for index, count in indexes.items()}
 
     def columns(
         self, packed_positions: Sequence[int]
@@ -122,8 +129,8 @@ class PackedPositions:
 
         An index refers to the returned partitions.
         """
-        if len(self._sources) == 1:
-            return tuple(self._sources), bytes(len(packed_positions)), packed_positions
+        if len(self.sources) == 1:
+            return tuple(self.sources), bytes(len(packed_positions)), packed_positions
         indexes = [(packed_position + _HALF) >> _WIDTH for packed_position in packed_positions]
         used = {index: rank for rank, index in enumerate(dict.fromkeys(indexes))}
         offsets = [
@@ -131,7 +138,7 @@ class PackedPositions:
             for packed_position, index in zip(packed_positions, indexes, strict=True)
         ]
         return (
-            tuple(self._sources[index] for index in used),
+            tuple(self.sources[index] for index in used),
             [used[index] for index in indexes],
             offsets,
         )

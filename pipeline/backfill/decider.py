@@ -394,7 +394,9 @@ class _BatchEvaluator:
         self.checks = checks
         self._is_own = input_partition.source == progress.source
         self._base = contexts.packed_positions.base(input_partition.source)
-        self._fast_paths = FastPaths(input_partition, contexts, rules.output_resolver)
+        self._fast_paths = FastPaths(
+            input_partition, contexts, rules.output_resolver, checks.envelope
+        )
         self._full_path = FullPath(contexts, checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
         self._progress = progress

@@ -4,6 +4,7 @@ The envelope is written and read here. It follows the headers that the record ar
 """
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, Literal, NamedTuple
 
 from ringfence.headers import REPEATED, DeadLetter, Headers, Reason, id_text
@@ -20,6 +21,15 @@ _REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _
 )
 
 _DUPLICATE: Final = (_REASON, Reason.DUPLICATE.value.encode())
+
+
+class Part(IntEnum):
+    """What differs in the headers of duplicates; numbers as in native/ringfence_native.c."""
+
+    OFFSET = 0
+    TIMESTAMP = 1
+    ID = 2
+    ORIGINAL = 3
 
 
 class DeadLetterEnvelope:
@@ -75,6 +85,20 @@ class DeadLetterEnvelope:
             (_ID, _text(identifier)),
             (_ORIGINAL, original),
         ]
+
+    def repetition_form(self) -> tuple[tuple[str, tuple[bytes | Part, ...]], ...]:
+        """Return what `repetition` adds to the headers, in parts, for compiled code to fill in."""
+        name, duplicate = _DUPLICATE
+        return (
+            (name, (duplicate,)),
+            (_CAUSE, (b"its id was accepted at ", Part.ORIGINAL, b" already")),
+            *((name, (value,)) for name, value in self._source_headers),
+            (_OFFSET, (Part.OFFSET,)),
+            (_TIMESTAMP, (Part.TIMESTAMP,)),
+            *((name, (value,)) for name, value in self._address),
+            (_ID, (Part.ID,)),
+            (_ORIGINAL, (Part.ORIGINAL,)),
+        )
 
     def _imported(
         self, headers: Headers, offset: int, timestamp_ms: int, identifier: bytes

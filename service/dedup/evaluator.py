@@ -5,10 +5,10 @@ documented order. Invariant: the fast path is an optimisation only; without it e
 same fate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringfence.headers import DUPLICATE_ID_ALIASES, ID_BYTES_MAX, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
@@ -21,6 +21,7 @@ from service.dedup.claim import (
     plain_ids,
     read_membership,
 )
+from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.pending_groups import GroupName
@@ -32,7 +33,7 @@ from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from service.native.records import Records
 from service.native.ring import NativeRingDraft
 from service.schemas.errors import RegistryUnavailableError
-from state.model import NO_CLAIM, Rejection
+from state.model import NO_CLAIM, PackedPositions, Rejection
 from state.strategies.base import Admit, IdDraft
 
 # For the key, headers and envelope of a fast-path record: an id has at most 64 KiB.
@@ -66,6 +67,16 @@ class FastPath:
     """Number of duplicates found; counted when the transaction is sealed."""
     dropped: tuple[int, int] | None = None
     """The first dropped duplicate: ring number and time."""
+    lane: Any = None
+    """The same for compiled code, where it has the ring."""
+
+    def count_lane(self) -> None:
+        """Add what compiled code has found."""
+        if self.lane is not None:
+            repeats, number, time_ms = self.lane.take()
+            if repeats and self.drops and self.dropped is None:
+                self.dropped = number, time_ms
+            self.repeats += repeats
 
 
 class FastPaths:
@@ -76,8 +87,10 @@ class FastPaths:
         input_partition: InputPartition,
         contexts: AddressContexts,
         output_resolver: OutputResolver,
+        envelope: Callable[[AddressContext], DeadLetterEnvelope],
     ) -> None:
         self._input_partition = input_partition
+        self._envelope = envelope
         self._contexts = contexts
         self._output_resolver = output_resolver
         self._value_bytes_max = 0
@@ -113,8 +126,10 @@ class FastPaths:
     def count(self, tally: BatchCounts) -> None:
         """Add the duplicates found on fast paths to the tally."""
         lookups = _LOOKUPS_MAX
-        for fast_path in (*self._closed, *self.by_value.values()):
-            if fast_path is not None and fast_path.repeats:
+        found = (each for each in (*self._closed, *self.by_value.values()) if each is not None)
+        for fast_path in found:
+            fast_path.count_lane()
+            if fast_path.repeats:
                 tally.duplicates[fast_path.label] += fast_path.repeats
                 if not fast_path.drops:
                     tally.dead_letters[fast_path.label[0], Reason.DUPLICATE] += fast_path.repeats
@@ -137,9 +152,20 @@ class FastPaths:
             fast_path = self._opened(record, headers)
         self.by_value[value] = fast_path
         if fast_path is not None and isinstance(fast_path.draft, NativeRingDraft):
-            target = fast_path.topic, fast_path.keyed, fast_path.unkeyed
-            self.lanes[value] = fast_path.draft.native, *target
+            fast_path.lane = self.lanes[value] = fast_path.draft.lane(
+                (fast_path.topic, fast_path.keyed, fast_path.unkeyed),
+                self._letter(fast_path),
+                drops=fast_path.drops,
+            )
         return fast_path
+
+    def _letter(self, fast_path: FastPath) -> tuple[object, ...] | None:
+        """Return how compiled code writes dead letters; None if it cannot."""
+        target = fast_path.dead_letter
+        if target is None:
+            return None
+        form = self._envelope(fast_path.context).repetition_form()
+        return target.topic, target.keyed, target.unkeyed, form
 
     def _opened(self, record: Record, headers: Headers) -> FastPath | None:
         output_resolver, route = self._output_resolver, self._input_partition.route
@@ -327,11 +353,15 @@ class Evaluator:
         progress: DecisionProgress,
     ) -> None:
         self.checks = Checks(input_partition, rules, tally, contexts, progress)
-        self.fast_paths = FastPaths(input_partition, contexts, rules.output_resolver)
+        self.fast_paths = FastPaths(
+            input_partition, contexts, rules.output_resolver, self.checks.envelope
+        )
         self.input_partition = input_partition
         self.route = input_partition.route.settings.name
         self._base = contexts.packed_positions.base(input_partition.source)
+        self._source_index, _ = PackedPositions.parts(self._base)
         self._is_own = input_partition.source == progress.source
+        self._distances_ms = tally.distances_ms
         self._distance = tally.distances_ms.append
         self._progress = progress
         self.full_path = FullPath(contexts, self.checks)
@@ -407,7 +437,8 @@ class Evaluator:
     def _others(self, columns: Columns, records: Records, grouping: TransactionGroups) -> Columns:
         """Decide records of a piece, plain ones in compiled code; return those left to Python."""
         progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
-        rules = fast_paths.lanes, fast_paths.field_name, self._names, self._base, progress.now_ms
+        clock = self._source_index, progress.now_ms, self._distances_ms
+        rules = fast_paths.lanes, fast_paths.field_name, self._names, *clock
         while row < len(records):
             at, progress.time_ms, known = records.admit(row, *rules, progress.time_ms)
             progress.send(records, row, at)

@@ -140,7 +140,7 @@ class Records(Column, Sequence[PieceRecord]):
             start = end
 
     def admit(self, start: int, *rules: object) -> tuple[int, int, bytes | None]:
-        """Admit plain records with new ids from `start` on.
+        """Decide plain records from `start` on, whose ids are new or certainly known.
 
         Return the first record that is none, the time, and the id if that is all that keeps it.
         """

@@ -1,85 +1,40 @@
-"""Rings whose ids the extension finds: what `state.strategies.ring_memory` does, in less time.
+"""Rings in compiled form: what `state.strategies.ring_memory` does, in less time.
 
-The extension has a table of hashes and numbers, some 16 bytes for each id; what it may know is
-compared with the id in its segment, which is in memory in packed form, or in the store. Invariant:
-a `NativeRing` judges like an `InMemoryRing`, and its drafts write the same bytes.
+The extension has a table of hashes and numbers, some 16 bytes for each id, and the segments as they
+are stored, unless those stay in the store. It keeps the rows of a batch too, and writes them as
+segments. Invariant: a `NativeRing` judges like an `InMemoryRing`, and its drafts write the same
+bytes.
 """
 
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from service.native.extension import loaded
 from state.id_index import MakeIndex
-from state.keys import UnknownFormatError
-from state.model import Origin, PackedPositions, PartitionId
-from state.segment import Segment, SegmentEntry, SegmentSummary, decode, remembered, summary
-from state.strategies.base import Admit, ReadSegment, StoredSize
-from state.strategies.ring import RingAdditions, RingDraft
+from state.keys import UnknownFormatError, unknown
+from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
+from state.segment import key, remembered, row_of
+from state.strategies.base import Admit, ReadSegment, StateChange, StoredSize
+from state.strategies.ring import RingDraft
 from state.strategies.ring_memory import IndexedRing, RingForms
 
-# Measured: the objects of a segment, and its place in the dict.
-_SEGMENT_OVERHEAD_BYTES: Final = 600
-_ROW_BYTES: Final = 20
-"""Numbers of a row: of two bytes its bound and source, of eight its offset and time."""
 
-_NUMBER_MAX: Final = (1 << 62) - 1
-"""The extension has numbers with a sign."""
+class _Content(NamedTuple):
+    """What a committed batch has written, and how many of the oldest segments it has deleted."""
 
-
-class _PackedSegment(NamedTuple):
-    """The rows of a segment in few objects."""
-
-    sources: Sequence[PartitionId]
-    ids: bytes
-    bounds: Sequence[int]
-    """Where ids begin, and where the last one ends."""
-    source_indexes: Sequence[int]
-    offsets: Sequence[int]
-    times_ms: Sequence[int]
-
-    @classmethod
-    def of(cls, segment: Segment) -> "_PackedSegment":
-        """Pack the rows of a segment."""
-        return cls(
-            segment.sources,
-            b"".join(segment.ids),
-            array("H", accumulate(map(len, segment.ids), initial=0)),
-            array("H", list(segment.source_indexes)),
-            array("q", segment.offsets),
-            array("q", segment.times_ms),
-        )
-
-    @property
-    def memory_bytes(self) -> int:
-        """Estimated memory in bytes."""
-        return len(self.ids) + _ROW_BYTES * len(self.offsets) + _SEGMENT_OVERHEAD_BYTES
-
-    def entry(self, row: int) -> SegmentEntry:
-        """Return the id in a row, and its origin."""
-        source = self.sources[self.source_indexes[row]]
-        origin = Origin(*source, self.offsets[row], self.times_ms[row])
-        return SegmentEntry(self.ids[self.bounds[row] : self.bounds[row + 1]], origin)
+    values: Sequence[bytes]
+    deleted: int
 
 
 class NativeRing(IndexedRing):
     """A ring with a table of the extension; `read` is given if its segments stay in the store."""
 
-    __slots__ = ("_is_whole", "_segments", "_segments_bytes", "table")
+    __slots__ = ("_is_whole", "table")
 
     def __init__(self, read: ReadSegment | None = None) -> None:
-        self.table: Any = cast("Any", loaded().module).Table()
-        self._segments: dict[int, _PackedSegment] = {}
-        """Segments in memory, by their first numbers."""
-        self._segments_bytes = 0
         self._is_whole = read is None
-        super().__init__(read or _reader(self._segments), self.table)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Estimated memory in bytes."""
-        return super().memory_bytes + self._segments_bytes
+        self.table: Any = cast("Any", loaded().module).Table(self._is_whole)
+        super().__init__(read or _reader(self.table), self.table)
 
     def has_outgrown(self, whole_ids_max: int) -> bool:
         """Whether it holds more segments than one in memory should."""
@@ -92,33 +47,29 @@ class NativeRing(IndexedRing):
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
         """Begin a batch with this capacity; at most one draft is open at a time."""
-        self._drafted, self._row = {}, None
+        self._row = None
         return NativeRingDraft(self, capacity, packed_positions)
 
     def load(self, value: bytes) -> None:
-        """Take over the next segment of the store."""
-        if self._is_whole:
-            self.absorb([decode(value)])
-        else:
-            self.take(summary(value))
+        """Take over the next segment; UnknownFormatError if it is none."""
+        try:
+            first, floor, capacity, count = self.table.add(value)
+        except ValueError as error:
+            raise unknown(value) from error
+        except OverflowError as error:
+            raise UnknownFormatError(str(error)) from error
+        self.next, self.capacity = first + count, capacity
+        self.floor = max(self.floor, floor)
+        if count:
+            self._firsts.append(first)
 
-    def absorb(self, segments: Iterable[Segment], deleted: int = 0) -> None:
-        """Take over committed segments, oldest first, and drop the first `deleted` ones."""
-        if self._is_whole:
-            segments = list(segments)
-            for segment in segments:
-                if segment.ids:
-                    packed = self._segments[segment.first] = _PackedSegment.of(segment)
-                    self._segments_bytes += packed.memory_bytes
-            for first in self._firsts[:deleted]:
-                self._segments_bytes -= self._segments.pop(first).memory_bytes
-        super().absorb(segments, deleted)
-
-    def take(self, segment: SegmentSummary) -> None:
-        """Add the next segment to the table."""
-        if segment.first > _NUMBER_MAX:
-            raise UnknownFormatError(f"a segment from {segment.first} on")
-        super().take(segment)
+    def apply(self, content: object) -> None:
+        """Apply the content of a committed change."""
+        values, deleted = cast("_Content", content)
+        for value in values:
+            self.load(value)
+        del self._firsts[:deleted]
+        self.table.drop(deleted)
 
     def committed(self, identifier: bytes) -> int | None:
         """Return the number of a committed id in stored form, or None."""
@@ -126,7 +77,7 @@ class NativeRing(IndexedRing):
 
 
 class NativeRingDraft(RingDraft):
-    """The draft of a batch; the extension finds the rows of the ids that it adds."""
+    """The draft of a batch, whose rows the extension has."""
 
     __slots__ = ("_judge", "native")
 
@@ -134,8 +85,10 @@ class NativeRingDraft(RingDraft):
         super().__init__(ring, 0, packed_positions)
         self._capacity = capacity
         bounds = ring.next, ring.floor, capacity
-        self.native: Any = cast("Any", loaded().module).Draft(ring.table, *self._added, *bounds)
-        self._judge = _make_judge(ring, self.native, self._added, capacity, self.renewed)
+        self.native: Any = cast("Any", loaded().module).Draft(
+            ring.table, packed_positions.sources, *bounds
+        )
+        self._judge = _make_judge(ring, self.native, capacity, self.renewed)
         if capacity:
             self.admit = _make_admit(self._judge, self.native)
 
@@ -146,9 +99,58 @@ class NativeRingDraft(RingDraft):
         numbers = map(self.admit, identifiers, packed_positions, times_ms)
         return [(at, number) for at, number in enumerate(numbers) if number is not None]
 
+    def accepted(self) -> Mapping[PartitionId, int]:
+        """Return how many ids were added, by source partition, those since evicted included."""
+        counts = zip(self._packed_positions.sources, self.native.counts(), strict=True)
+        return {source: count for source, count in counts if count}
+
+    def lane(
+        self, target: tuple[str, int, int], letter: tuple[object, ...] | None, *, drops: bool
+    ) -> Any:
+        """Return what compiled code needs for the plain records of the address.
+
+        `target` is a topic, and a partition for records with a key and one for those without;
+        `letter` is the same for dead letters, with their headers; None if Python writes them.
+        """
+        return cast("Any", loaded().module).Lane(self.native, *target, drops, letter)
+
+    @property
+    def _next(self) -> int:
+        return self._ring.next + len(self.native)
+
     def judge(self, identifier: bytes) -> int | None:
         """Return the number of a known id, or None."""
         return self._judge(remembered(identifier))
+
+    def origin(self, number: int) -> Origin:
+        """Return the origin of a known id, this batch included."""
+        row = number - self._ring.next
+        if row < 0:
+            return self._ring.origin(number)
+        index, offset, time_ms = self.native.row(row)
+        source = self._packed_positions.sources[index]
+        return Origin(source.topic, source.partition, offset, time_ms)
+
+    def renew(self, claim: Claim) -> Claim:
+        """Make a known claim new; the caller remembers it before any other call."""
+        identifier = claim.identifier
+        if identifier is not None and (number := self.judge(identifier)) is not None:
+            self.native.renew(number - self._ring.next)
+            if number < self._ring.next:
+                self.renewed.append(number)
+        return claim
+
+    def change(self, address: str) -> StateChange | None:
+        """Return what to write and to apply after the commit; None without a change."""
+        ring, deleted = self._ring, len(self.evicted)
+        sealed = self.native.seal(ring.capacity not in {None, self._capacity})
+        if not sealed and not deleted:
+            return None
+        edits = [Edit(key(address, first), value) for first, value in sealed]
+        if sealed and sealed[0][0] != ring.next:
+            # A batch longer than the ring skips numbers, and so the key of an earlier resize.
+            edits.append(Edit(key(address, ring.next), None))
+        return StateChange(edits, _Content([value for _, value in sealed], deleted))
 
 
 # The functions of a draft do not refer to it: in a reference cycle it would stay in memory until
@@ -156,15 +158,9 @@ class NativeRingDraft(RingDraft):
 
 
 def _make_judge(
-    ring: NativeRing, native: Any, added: RingAdditions, capacity: int, renewed: Sequence[int]
+    ring: NativeRing, native: Any, capacity: int, renewed: Sequence[int]
 ) -> Callable[[bytes], int | None]:
-    find, committed, ids, following, floor = (
-        native.find,
-        ring.committed,
-        added.ids,
-        ring.next,
-        ring.floor,
-    )
+    find, committed, following, floor = native.find, ring.committed, ring.next, ring.floor
 
     def judge(identifier: bytes) -> int | None:
         row = find(identifier)
@@ -173,7 +169,7 @@ def _make_judge(
         number = committed(identifier)
         if number is None or number in renewed:
             return None
-        return number if number >= max(floor, following + len(ids) - capacity) else None
+        return number if number >= max(floor, following + len(native) - capacity) else None
 
     return judge
 
@@ -185,14 +181,14 @@ def _make_admit(judge: Callable[[bytes], int | None], native: Any) -> Admit:
         identifier = remembered(identifier)
         number = judge(identifier)
         if number is None:
-            add(identifier, packed_position, time_ms)
+            add(identifier, *PackedPositions.parts(packed_position), time_ms)
         return number
 
     return admit
 
 
-def _reader(segments: Mapping[int, _PackedSegment]) -> ReadSegment:
-    return lambda first, number: segments[first].entry(number - first)
+def _reader(table: Any) -> ReadSegment:
+    return lambda _first, number: row_of(table.value(number), number)
 
 
 def _loaded(ring: NativeRing, entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:

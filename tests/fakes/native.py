@@ -48,7 +48,9 @@ def as_produced(outputs: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
             continue
         (records,) = output
         for row in range(records.start, records.end):
-            yield cast("Any", loaded().module).output(records.piece, row)
+            sent = cast("Any", loaded().module).output(records.piece, row)
+            if sent is not None:
+                yield sent
 
 
 class NativeConsumer(FakeConsumer):

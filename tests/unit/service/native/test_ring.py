@@ -184,5 +184,45 @@ def test_a_segment_whose_numbers_the_table_cannot_have_is_refused(
     for first in (1 << 62, (1 << 64) - 1):
         with pytest.raises(UnknownFormatError):
             form([(b"", value(first))])
-        with pytest.raises(OverflowError):
-            NativeRing().table.add([b"a"], first, 0)
+
+
+SEGMENT_COLUMNS = st.lists(
+    st.tuples(
+        st.binary(max_size=66),
+        st.integers(0, 2),
+        st.integers(-(1 << 63), (1 << 63) - 1),
+        st.integers(0, 1 << 40) | BIG,
+    ),
+    max_size=5,
+)
+
+
+def segment_of(rows: list[tuple[bytes, int, int, int]]) -> Segment:
+    identifiers, sources, offsets, times_ms = zip(*rows, strict=True) if rows else ((),) * 4
+    return Segment(7, 3, 10, tuple(SOURCES), identifiers, sources, offsets, times_ms)
+
+
+@settings(max_examples=400, deadline=None)
+@given(rows=SEGMENT_COLUMNS, damage=st.data())
+def test_compiled_code_takes_the_bytes_that_are_a_segment_and_no_others(
+    rows: list[tuple[bytes, int, int, int]], damage: st.DataObject
+) -> None:
+    value = bytearray(encode(segment_of(rows)))
+    for _ in range(damage.draw(st.integers(0, 2))):
+        at = damage.draw(st.integers(0, len(value) - 1))
+        end = damage.draw(st.integers(at, min(len(value), at + 9)))
+        value[at:end] = damage.draw(st.binary(min_size=0, max_size=9))
+    given_value = bytes(value)
+    try:
+        segment = decode(given_value)
+    except UnknownFormatError:
+        with pytest.raises(UnknownFormatError):
+            whole([(b"", given_value)])
+        return
+    if max(segment.first, segment.floor) >= 1 << 62:
+        return
+    ring = whole([(b"", given_value)])
+    bounds = segment.end, segment.floor, segment.capacity
+    assert (ring.next, ring.floor, ring.capacity) == bounds
+    for number in range(segment.first, segment.end):
+        assert ring.origin(number) == segment.origin(number)
