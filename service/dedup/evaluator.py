@@ -74,7 +74,7 @@ class FastPath:
         """Add what compiled code has found."""
         if self.lane is not None:
             repeats, number, time_ms = self.lane.take()
-            if repeats and self.drops and self.dropped is None:
+            if repeats and self.drops and not self.repeats:
                 self.dropped = number, time_ms
             self.repeats += repeats
 
@@ -486,6 +486,7 @@ class Evaluator:
     ) -> bool:
         """Decide a duplicate found on a fast path; return False if the full path has to."""
         if fast_path.drops:
+            fast_path.count_lane()
             if not fast_path.repeats:
                 fast_path.dropped = number, time_ms
         elif fast_path.dead_letter is not None:

@@ -1,13 +1,22 @@
 """Both paths on the same random batches: verdicts, outputs, changelog, origins, counts."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.support.deciding import World
+from ringfence.headers import DUPLICATE_ID
+from service.config.tasks import Hop
+from service.dedup.decider import import_ids
+from service.dedup.record import KnownId, origin_header
+from service.processor.transaction import apply
+from state import cache
+from tests.support.deciding import CHANGELOG, NOW_MS, Decided, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native
-from tests.unit.service.dedup.test_evaluator import batches, new_worlds, plans
+from tests.unit.service.dedup.test_evaluator import ROUTE, batches, new_worlds, plans
 
 pytestmark = needs_native
 
@@ -36,4 +45,89 @@ def test_both_paths_decide_alike(
     expected = plans(world(), given_batches)
     with native_deciding():
         found = plans(world(), given_batches)
+    assert [told(plan) for plan in found] == [told(plan) for plan in expected]
+
+
+class Plain(NamedTuple):
+    """A record with an address and an id, from one of the inputs of its address."""
+
+    identifier: bytes
+    address: bytes
+    source: int
+    skipped: int
+    """Offsets of its input before it that hold no record."""
+    key: bytes | None
+    time_ms: int
+
+
+SHOWN = [b"", b"1", b"2", b"x" * 64, b"a b~", "ü".encode()]
+NOT_SHOWN = [b"hex:1", b"base64:1", b"\x1f", b"\x7f", b"\xff", b"a/b", b"y" * 65]
+PLAIN = st.builds(
+    Plain,
+    st.sampled_from(SHOWN * 2 + NOT_SHOWN),
+    st.sampled_from([b"a", b"a", b"b"]),
+    st.integers(0, 2),
+    st.sampled_from([0, 0, 255, 1 << 40]),
+    st.sampled_from([b"k", None]),
+    st.sampled_from([NOW_MS - 50, NOW_MS - 5, NOW_MS - 5_000_000_000, NOW_MS + 99]),
+)
+STEPS = st.lists(
+    st.lists(PLAIN, min_size=1, max_size=20) | st.sampled_from(SHOWN + NOT_SHOWN),
+    min_size=1,
+    max_size=5,
+)
+
+
+def decided(world: World, steps: Sequence[list[Plain] | bytes]) -> list[Decided]:
+    """Batch after batch, each committed; an id is one that is imported in between."""
+    found, offset, own_offsets = list[Decided](), 0, [70_000 * number for number in range(3)]
+    for step in steps:
+        if isinstance(step, bytes):
+            plan = world.unread(import_ids, "a", [KnownId(step)], after=(NOW_MS,))
+        else:
+            messages = []
+            for each in step:
+                headers = [("address", each.address), (DUPLICATE_ID, each.identifier)]
+                own_offsets[each.source] += each.skipped + 1
+                if world.hop is Hop.ADDRESSES:
+                    name = b"%b-%d" % (
+                        (b"orders", b"orders", b"payments")[each.source],
+                        each.source,
+                    )
+                    headers.append(origin_header(name, own_offsets[each.source]))
+                messages.append(record(offset, *headers, key=each.key, timestamp_ms=each.time_ms))
+                offset += 1
+            plan = world.decide(*messages)
+        apply(plan, {CHANGELOG: 10}, {world.partition.source: world.partition}, world.cache, NOW_MS)
+        found.append(plan)
+    return found
+
+
+@pytest.mark.parametrize("hop", [Hop.INPUTS, Hop.ADDRESSES])
+@pytest.mark.parametrize("on_duplicate", ["dead_letter", "drop"])
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS, capacity=st.sampled_from([1, 2, 3, 5, 20]), in_store=st.booleans())
+def test_duplicates_of_plain_records_are_decided_alike(
+    steps: list[list[Plain] | bytes], capacity: int, hop: Hop, on_duplicate: str, *, in_store: bool
+) -> None:
+    def world() -> World:
+        return World(
+            replace(
+                ROUTE,
+                inputs=("orders", "payments"),
+                address="{header:address}",
+                output="out",
+                scope="address" if hop is Hop.ADDRESSES else "partition",
+            ),
+            {"#": {"id_cache_size": capacity, "on_duplicate": on_duplicate}},
+            cluster_of(orders=3, payments=3, out=3, orders_dlq=3, payments_dlq=4),
+            hop=hop,
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        if in_store:
+            patch.setattr(cache, "WHOLE_IDS_MAX", 0)
+        expected = decided(world(), steps)
+        with native_deciding():
+            found = decided(world(), steps)
     assert [told(plan) for plan in found] == [told(plan) for plan in expected]
