@@ -83,7 +83,7 @@ class ServiceSettings:
     on_lost_offset: LostOffset = "fail"
     on_reset_offset: ResetOffset = "fail"
     managed_by: ManagedBy = "rest"
-    fast_path: FastPath = "python"
+    fast_path: FastPath = "native"
 
 
 @dataclass(frozen=True, slots=True)

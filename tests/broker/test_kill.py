@@ -51,18 +51,26 @@ def test_a_kill_at_any_step_leaves_every_record_with_one_fate(
 
 
 @needs_native
-@pytest.mark.parametrize(("step", "count"), [(Step.MID_PRODUCE, 700), (Step.AFTER_SEND_OFFSETS, 4)])
-def test_a_kill_on_the_compiled_path_leaves_every_record_with_one_fate(
-    broker: Broker, new_world: NewWorld, step: Step, count: int
+@pytest.mark.parametrize(
+    ("path", "step", "count"),
+    [
+        ("native", Step.MID_PRODUCE, 700),
+        ("python", Step.MID_PRODUCE, 700),
+        ("python", Step.AFTER_SEND_OFFSETS, 4),
+    ],
+)
+def test_a_kill_on_either_fast_path_leaves_every_record_with_one_fate(
+    broker: Broker, new_world: NewWorld, path: str, step: Step, count: int
 ) -> None:
-    world = new_world(broker.client_properties, manner=Manner(service='fast_path = "native"'))
+    manner = Manner(service="" if path == "native" else 'fast_path = "python"')
+    world = new_world(broker.client_properties, manner=manner)
     world.send()
     service = world.service()
     service.die(step, count)
     world.glimpse()
     service.start()
     service.wait_ready()
-    assert json.loads(service.get("/v1/info")[1])["fast_path"] == "native"
+    assert json.loads(service.get("/v1/info")[1])["fast_path"] == path
     world.conclude(service)
 
 
