@@ -122,11 +122,19 @@ def _sampled(stage: Stage) -> list[str]:
 RINGFENCE: Final = Arm("ringfence", _ringfence)
 SAMPLED: Final = Arm("ringfence", _sampled)
 """Ringfence under the sampler, which at its end writes how the loop spent its time."""
-COMPILED: Final = Arm(
-    "compiled", lambda stage: ["env", "RINGFENCE_FAST_PATH=native", *_sampled(stage)]
+SAMPLED_IN_PYTHON: Final = Arm(
+    "ringfence_python", lambda stage: ["env", "RINGFENCE_FAST_PATH=python", *_sampled(stage)]
 )
-"""The same on the compiled fast path."""
+"""The same on the path in Python."""
+IN_PYTHON: Final = Arm(
+    "ringfence_python", lambda stage: ["env", "RINGFENCE_FAST_PATH=python", *_ringfence(stage)]
+)
+"""Ringfence on the path in Python."""
 FLOOR: Final = Arm("floor", _floor)
+NATIVE_FLOOR: Final = Arm(
+    "native_floor",
+    lambda stage: [sys.executable, "-m", "bench.native_floor", str(_config(stage))],
+)
 KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
 QUIX: Final = Arm("quix", _quix)
 

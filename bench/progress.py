@@ -1,7 +1,7 @@
 """Progress of an arm, observed from outside by the offsets that its group commits."""
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -22,6 +22,8 @@ class Pace(NamedTuple):
 
     whole: float
     second_half: float
+    cpu_us: float = 0.0
+    """CPU time of the arm's processes for a record of the second half, in microseconds."""
 
 
 def follow(
@@ -53,9 +55,18 @@ def follow(
         watcher.close()
 
 
-def pace(points: list[Point]) -> Pace:
-    """Return records per second; the second half means little in a run of only two commits."""
-    return Pace(_rate(points[0], points[-1]), pace_from(points, points[-1].records / 2))
+def pace(points: list[Point], cpu_s: Sequence[float] = ()) -> Pace:
+    """Return records per second; the second half means little in a run of only two commits.
+
+    `cpu_s` has the CPU time that the arm had used at each point.
+    """
+    half, last = points[-1].records / 2, points[-1].records
+    rates = _rate(points[0], points[-1]), pace_from(points, half)
+    if not cpu_s:
+        return Pace(*rates)
+    first = next(number for number, each in enumerate(points) if each.records >= half)
+    used_s = cpu_s[-1] - cpu_s[first]
+    return Pace(*rates, used_s * 1e6 / max(1, last - points[first].records))
 
 
 def pace_from(points: list[Point], records: float) -> float:

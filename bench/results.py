@@ -47,6 +47,10 @@ class Comparison(NamedTuple):
         """Return records per second over the second halves, when every arm is warm."""
         return Spread.of(pace.second_half for pace in self.rounds[arm])
 
+    def cpu_us(self, arm: str) -> Spread:
+        """Return the CPU time of a record in microseconds, over the second halves."""
+        return Spread.of(pace.cpu_us for pace in self.rounds[arm])
+
     def ratio(self, arm: str, other: str) -> Spread:
         """Return how many times as fast as the other an arm was."""
         pairs = zip(self.rounds[arm], self.rounds[other], strict=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from bench.arms import FLOOR, KAFKA_STREAMS, QUIX, RINGFENCE, Arm
+from bench.arms import FLOOR, IN_PYTHON, KAFKA_STREAMS, NATIVE_FLOOR, QUIX, RINGFENCE, Arm
 from bench.progress import Pace
 from bench.results import Comparison
 from bench.venue import Venue
@@ -11,7 +11,9 @@ from bench.workload import Workload
 
 TITLES: Final[Mapping[str, str]] = {
     "ringfence": "Ringfence",
+    "ringfence_python": "Ringfence, fast path in Python",
     "floor": "floor: pass-through, no deduplication",
+    "native_floor": "the same in compiled code",
     "kafka_streams": "Kafka Streams, the same ring",
     "quix": "Quix Streams, state by key",
 }
@@ -41,7 +43,13 @@ class Trial(NamedTuple):
 
 
 TRIALS: Final = (
-    Trial("peers", "Batches of 10,000", Workload(), (FLOOR, RINGFENCE, KAFKA_STREAMS), {}),
+    Trial(
+        "peers",
+        "Batches of 10,000",
+        Workload(),
+        (FLOOR, RINGFENCE, NATIVE_FLOOR, IN_PYTHON, KAFKA_STREAMS),
+        {},
+    ),
     Trial("quix", "State by key", Workload(records=400_000), (RINGFENCE, QUIX), {}),
     Trial("batch", "Batches of 1,000", Workload(), (FLOOR, RINGFENCE), {"batch_records": 1_000}),
     Trial(
@@ -69,5 +77,6 @@ def compared(venue: Venue, trial: Trial, rounds: int, say: Callable[[str], None]
         for arm in trial.arms[:: -1 if number % 2 else 1]:
             pace = venue.pace(arm, trial.workload, **trial.setup)
             paces[arm.name].append(pace)
-            say(f"{trial.title}: {TITLES[arm.name]}: {pace.second_half:,.0f}/s")
+            title = f"{trial.title}: {TITLES[arm.name]}"
+            say(f"{title}: {pace.second_half:,.0f}/s, {pace.cpu_us:.1f} µs of CPU a message")
     return Comparison(trial.title, trial.settings(), paces)

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from bench.arms import Arm, Stage, running
+from bench.machine import cpu_s
 from bench.progress import Pace, Point, follow, pace
 from bench.workload import ADDRESS_HEADER, Workload, write
 from ringfence.headers import DUPLICATE_ID
@@ -83,7 +84,11 @@ class Venue:
     def pace(self, arm: Arm, workload: Workload, **setup: object) -> Pace:
         """Run an arm over a whole workload; return how fast it was."""
         with self.reading(arm, workload, **setup) as stage, running(arm, stage) as one:
-            return pace(list(self.follow(stage, workload, one.check)))
+            points, used_s = list[Point](), list[float]()
+            for point in self.follow(stage, workload, one.check):
+                points.append(point)
+                used_s.append(sum(cpu_s(one.pid).values()))
+            return pace(points, used_s)
 
     def reading(
         self, arm: Arm, workload: Workload, **setup: object

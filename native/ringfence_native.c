@@ -1245,7 +1245,7 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
         Header value = field_of(row, field);
         if (!found || !is_same(&value, &last)) {
             found = entry_of(lanes, &value), last = value;
-            if (!found)
+            if (!found || !PyObject_TypeCheck(found, LaneType))
                 break;
         }
         Lane *lane = (Lane *)found;
@@ -1267,14 +1267,16 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
 }
 
 /* forward(start, end, partitions, field, topic, input): send records to the partition of a field's
- * value, with an origin header, up to the first one whose value is not among them. */
+ * value, with an origin header if there is an input, up to the first one whose value is not among
+ * them. */
 static PyObject *Piece_forward(Piece *self, PyObject *args)
 {
     Py_ssize_t start, end, at;
     PyObject *partitions;
     const char *field, *topic, *input;
-    if (!PyArg_ParseTuple(args, "nnO!zsy", &start, &end, &PyDict_Type, &partitions, &field, &topic,
-                          &input) ||
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "nnO!zsz#", &start, &end, &PyDict_Type, &partitions, &field, &topic,
+                          &input, &length) ||
         !is_range(self, start, end))
         return NULL;
     for (at = start; at < end; at++) {

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from bench.arms import COMPILED, FLOOR, SAMPLED, SAMPLES, Arm, Stage, running
+from bench.arms import FLOOR, SAMPLED, SAMPLED_IN_PYTHON, SAMPLES, Arm, Stage, running
 from bench.finding import Figure, Finding, Row
 from bench.machine import cpu_s
 from bench.results import Spread
@@ -23,7 +23,7 @@ ALL: Final = "all threads"
 
 def stages(session: Session) -> Finding:
     """Measure the arms in turn, in microseconds of CPU time per message."""
-    arms = {"Ringfence": SAMPLED, "Ringfence, compiled": COMPILED, "floor": FLOOR}
+    arms = {"Ringfence": SAMPLED, "Ringfence in Python": SAMPLED_IN_PYTHON, "floor": FLOOR}
     found: dict[str, list[dict[str, float]]] = {title: [] for title in arms}
     for _ in range(session.rounds):
         for title, arm in arms.items():

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from bench.latency import Latency
 from bench.progress import Pace, Point, pace
 from bench.results import Comparison, Results, Spread
@@ -20,7 +22,9 @@ def test_a_ratio_is_that_of_neighbours_and_not_of_the_medians() -> None:
 
 def test_the_second_half_is_counted_from_the_first_point_past_the_middle() -> None:
     points = [Point(0, 10), Point(1, 40), Point(3, 60), Point(4, 100)]
-    assert pace(points) == Pace(whole=90 / 4, second_half=40 / 1)
+    found = pace(points, [0.5, 0.6, 0.7, 0.9])
+    assert (found.whole, found.second_half) == (90 / 4, 40 / 1)
+    assert found.cpu_us == pytest.approx(200_000 / 40)
 
 
 def test_the_headline_ratios_stand_in_the_file(tmp_path: Path) -> None:
