@@ -15,6 +15,7 @@ _STATED: Final = (
     ("pyproject.toml", r'^version = "(.+)"$'),
     ("pyproject.toml", r'"ringfence==([^"]+)"'),
     ("ringfence/pyproject.toml", r'^version = "(.+)"$'),
+    ("native/pyproject.toml", r'^version = "(.+)"$'),
     ("deploy/helm/ringfence/Chart.yaml", r"^version: (\S+)$"),
     ("deploy/helm/ringfence/Chart.yaml", r'^appVersion: "(\S+)"$'),
     ("Dockerfile", r"^ARG VERSION=(\S+)$"),

@@ -1,11 +1,19 @@
 """Which fast path a process runs, and what it says where that is not the one wanted."""
 
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
 import pytest
 
+from service.clock import product_version
 from service.native import extension, path
-from service.native.extension import Loaded
+from service.native.extension import INTERFACE, Loaded
 from service.native.path import chosen
 from tests.support.native import needs_native
+from tests.support.repository import CHECKOUT
 
 
 def test_without_the_extension_the_path_in_python_runs_and_tells_why(
@@ -34,3 +42,27 @@ def test_the_path_that_is_wanted_runs_without_a_fault() -> None:
     found = [chosen("native"), chosen("python")]
     assert [(each.name, each.fault) for each in found] == [("native", None), ("python", None)]
     assert [each.makers is None for each in found] == [False, True]
+
+
+@needs_native
+def test_a_wheel_of_the_extension_serves_every_python_from_3_11_on(tmp_path: Path) -> None:
+    source = shutil.copytree(CHECKOUT / "native", tmp_path / "native")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([*command, str(source)], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith(f"ringfence_native-{product_version()}-cp311-abi3-")
+    with zipfile.ZipFile(wheel) as files:
+        (built,) = [name for name in files.namelist() if "/" not in name]
+        files.extract(built, tmp_path)
+    program = (
+        "import ringfence_native; print(ringfence_native.__file__, ringfence_native.INTERFACE)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(tmp_path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / built), str(INTERFACE)]

@@ -9,7 +9,9 @@ from service.dedup.batch import read
 from service.dedup.record import strip_origins
 from service.kafka.model import UNREADABLE
 from service.native.records import Records
-from state.model import PartitionId
+from service.native.ring import whole
+from state.model import Claim, PackedPositions, PartitionId
+from state.segment import Segment, encode
 from tests.fakes.native import as_produced, piece_of
 from tests.support.deciding import NOW_MS, SOURCE, record
 from tests.support.native import needs_native
@@ -100,3 +102,19 @@ def test_a_record_that_python_decides_is_never_sent() -> None:
     for start, end in ((-1, 1), (0, 3), (2, 1)):
         with pytest.raises(IndexError):
             records.piece.send(1, start, end)
+
+
+def test_an_id_that_was_made_new_is_left_to_python_until_it_is_added_again() -> None:
+    value = encode(Segment(0, 0, 9, (SOURCE,), (b"1",), [0], [5], [6]))
+    ring = whole([(b"", value)])
+    records = records_of([[("_DUPL_ID", b"1")]] * 4)
+    draft = ring.draft(9, PackedPositions(SOURCE))
+    lane = draft.lane(("out", 0, 0), None, drops=True)
+    rules: tuple[object, ...] = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, [], 0
+    assert records.part(0, 1).admit(0, *rules) == (1, NOW_MS - 1000, None)
+    draft.renew(Claim(b"1"))
+    assert records.part(1, 2).admit(0, *rules) == (0, NOW_MS - 1000, b"1")
+    assert draft.admit(b"1", 7, 8) is None
+    assert records.part(2, 4).admit(0, *rules) == (2, NOW_MS - 1000, None)
+    assert lane.take() == (3, 0, NOW_MS - 1000)
+    assert lane.take()[0] == 0
