@@ -321,8 +321,10 @@ static Entry entry_at(const Segment *segment, size_t row)
                    .time = item(&segment->times, row)};
 }
 
-/* A Table has the committed numbers of one ring: an index as in state/id_index.py. If it is whole, it
- * keeps the segments too. */
+/* A Table has the committed numbers of one ring: an index as in state/id_index.py. It keeps the
+ * segments too, if it is not whole only the newest ones: most duplicates come soon. */
+
+enum { RECENT_SEGMENTS = 64 };
 
 typedef struct {
     PyObject_HEAD
@@ -375,6 +377,15 @@ static bool keep(Table *self, const Segment *segment)
     return true;
 }
 
+static void drop(Table *self, size_t count)
+{
+    for (; count && self->start < self->end; count--) {
+        PyObject *value = self->segments[self->start++].value;
+        self->bytes -= (size_t)PyBytes_Size(value);
+        Py_DECREF(value);
+    }
+}
+
 /* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
 static PyObject *Table_add(Table *self, PyObject *value)
 {
@@ -393,22 +404,20 @@ static PyObject *Table_add(Table *self, PyObject *value)
             return NULL;
         id += length;
     }
-    if (self->is_whole && segment.count && !keep(self, &segment))
+    if (segment.count && !keep(self, &segment))
         return NULL;
+    if (!self->is_whole && self->end - self->start > RECENT_SEGMENTS)
+        drop(self, 1);
     return Py_BuildValue("KKKI", segment.first, segment.floor, segment.capacity, segment.count);
 }
 
-/* drop(count): forget the first segments, whose ids are all below the floor. */
+/* drop(count): drop the oldest segments that are kept. */
 static PyObject *Table_drop(Table *self, PyObject *count)
 {
-    size_t left = PyLong_AsSize_t(count);
+    size_t number = PyLong_AsSize_t(count);
     if (PyErr_Occurred())
         return NULL;
-    for (; left && self->start < self->end; left--) {
-        PyObject *value = self->segments[self->start++].value;
-        self->bytes -= (size_t)PyBytes_Size(value);
-        Py_DECREF(value);
-    }
+    drop(self, number);
     Py_RETURN_NONE;
 }
 
@@ -427,7 +436,7 @@ static const Segment *segment_with(const Table *self, uint64_t number)
     return found && number - found->first < found->count ? found : NULL;
 }
 
-/* value(number): the segment that has it. */
+/* value(number): the segment that has it, if it is kept. */
 static PyObject *Table_value(Table *self, PyObject *number)
 {
     unsigned long long wanted = PyLong_AsUnsignedLongLong(number);
@@ -437,7 +446,7 @@ static PyObject *Table_value(Table *self, PyObject *number)
     return found ? Py_NewRef(found->value) : NULL;
 }
 
-/* numbers(id, floor, end): the numbers in this range that may be the id's. */
+/* numbers(id, floor, end): the numbers in this range that may be the id's, newest first. */
 static PyObject *Table_numbers(Table *self, PyObject *args)
 {
     const char *id;
@@ -452,6 +461,8 @@ static PyObject *Table_numbers(Table *self, PyObject *args)
     while ((number = next_of(&self->slots, tag, floor, end, &seen)) >= 0)
         if (!listed(found, PyLong_FromLongLong(number)))
             return Py_DECREF(found), NULL;
+    if (PyList_Sort(found) < 0 || PyList_Reverse(found) < 0)
+        return Py_DECREF(found), NULL;
     return found;
 }
 
@@ -601,9 +612,11 @@ static PyObject *Draft_renew(Draft *self, PyObject *index)
     Py_ssize_t at = PyLong_AsSsize_t(index);
     if (PyErr_Occurred() || (at >= 0 && !is_row(self, at)))
         return NULL;
-    if (at < 0)
+    if (at < 0) {
         self->has_renewed = true;
-    else
+        if (!self->table->is_whole)
+            drop(self->table, SIZE_MAX); /* they will be rewritten in the store */
+    } else
         self->rows[at].length = FORGOTTEN_BYTES;
     Py_RETURN_NONE;
 }
@@ -1166,16 +1179,18 @@ static int64_t number_of(const Draft *self, const char *id, size_t length, uint3
         found->offset = row->offset, found->time = row->time;
         return (int64_t)self->next + number;
     }
+    /* An id that was made new is in a segment still; the newest number counts. */
+    int64_t newest = UNKNOWN;
     uint64_t least = least_of(self);
     while ((number = next_of(&self->table->slots, tag, least, self->next, &seen)) >= 0) {
         const Segment *segment = segment_with(self->table, (uint64_t)number);
         if (!segment || self->has_renewed)
             return UNSURE;
-        *found = entry_at(segment, (size_t)((uint64_t)number - segment->first));
-        if (found->length == length && !memcmp(found->id, id, length))
-            return number;
+        Entry entry = entry_at(segment, (size_t)((uint64_t)number - segment->first));
+        if (number > newest && entry.length == length && !memcmp(entry.id, id, length))
+            newest = number, *found = entry;
     }
-    return UNKNOWN;
+    return newest;
 }
 
 static bool begins(const Header *id, const char *text)

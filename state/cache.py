@@ -141,7 +141,7 @@ class Cache:
         memory = self._memories.get((source, address))
         if memory is None:
             return
-        if memory.reads_store:
+        if memory.reread():
             self._recent.clear()
         else:
             self._forget(source, address)

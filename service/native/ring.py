@@ -1,11 +1,12 @@
 """Rings in compiled form: what `state.strategies.ring_memory` does, in less time.
 
 The extension has a table of hashes and numbers, some 16 bytes for each id, and the segments as they
-are stored, unless those stay in the store. It keeps the rows of a batch too, and writes them as
-segments. Invariant: a `NativeRing` judges like an `InMemoryRing`, and its drafts write the same
-bytes.
+are stored, or the newest of them if they stay in the store. It has the rows of a batch too, and
+writes them as segments. Invariant: a `NativeRing` judges like an `InMemoryRing`, and its drafts
+write the same bytes.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
@@ -40,9 +41,10 @@ class NativeRing(IndexedRing):
         """Whether it holds more segments than one in memory should."""
         return self._is_whole and len(self) > whole_ids_max
 
-    @property
-    def reads_store(self) -> bool:
-        """Whether its segments stay in the store."""
+    def reread(self) -> bool:
+        """Drop the segments that are kept unless they are all; then return False."""
+        if not self._is_whole:
+            self.table.drop(sys.maxsize)
         return not self._is_whole
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
@@ -69,7 +71,8 @@ class NativeRing(IndexedRing):
         for value in values:
             self.load(value)
         del self._firsts[:deleted]
-        self.table.drop(deleted)
+        if self._is_whole:
+            self.table.drop(deleted)
 
     def committed(self, identifier: bytes) -> int | None:
         """Return the number of a committed id in stored form, or None."""

@@ -219,9 +219,8 @@ class CommittedState(Protocol):
         """
         ...
 
-    @property
-    def reads_store(self) -> bool:
-        """Whether its ids are read from the store, so that entries may be rewritten under it."""
+    def reread(self) -> bool:
+        """Drop copies of entries that were rewritten; return False if it has to be loaded again."""
         ...
 
     def __len__(self) -> int:
@@ -476,7 +475,10 @@ class WholeState:
 
     ids_evicted = 0
     """They are not counted."""
-    reads_store = False
+
+    def reread(self) -> bool:
+        """Return False: its entries are in memory."""
+        return False
 
     def has_outgrown(self, _whole_ids_max: int) -> bool:
         """No: there is one form."""

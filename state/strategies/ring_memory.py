@@ -97,9 +97,8 @@ class InMemoryRing:
         """Whether it holds more ids than an `InMemoryRing` should."""
         return len(self) > whole_ids_max
 
-    @property
-    def reads_store(self) -> bool:
-        """No: the ids are in memory."""
+    def reread(self) -> bool:
+        """Return False: its ids are in memory."""
         return False
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
@@ -276,9 +275,8 @@ class IndexedRing:
         """Whether the ring has outgrown its index."""
         return len(self) > self._index.ids_max
 
-    @property
-    def reads_store(self) -> bool:
-        """Yes: the index has only hashes."""
+    def reread(self) -> bool:
+        """Return True: the index has only hashes."""
         return True
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID
 from service.config.tasks import Hop
+from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.decider import import_ids
 from service.dedup.record import KnownId, origin_header
 from service.processor.transaction import apply
 from state import cache
-from tests.support.deciding import CHANGELOG, NOW_MS, Decided, World, cluster_of, record
+from tests.support.deciding import CHANGELOG, NOW_MS, SOURCE, Decided, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native
 from tests.unit.service.dedup.test_evaluator import ROUTE, batches, new_worlds, plans
 
@@ -71,19 +72,29 @@ PLAIN = st.builds(
     st.sampled_from([b"k", None]),
     st.sampled_from([NOW_MS - 50, NOW_MS - 5, NOW_MS - 5_000_000_000, NOW_MS + 99]),
 )
+IDS = st.sampled_from(SHOWN + NOT_SHOWN)
 STEPS = st.lists(
-    st.lists(PLAIN, min_size=1, max_size=20) | st.sampled_from(SHOWN + NOT_SHOWN),
+    st.one_of(
+        st.lists(PLAIN, min_size=1, max_size=20),
+        st.lists(PLAIN, min_size=1, max_size=20),
+        st.tuples(st.sampled_from(["import", "forget", "through"]), IDS),
+    ),
     min_size=1,
-    max_size=5,
+    max_size=6,
 )
+Step = list[Plain] | tuple[str, bytes]
 
 
-def decided(world: World, steps: Sequence[list[Plain] | bytes]) -> list[Decided]:
-    """Batch after batch, each committed; an id is one that is imported in between."""
+def decided(world: World, steps: Sequence[Step]) -> list[Decided]:
+    """Batch after batch, each committed; ids of one address are imported or redriven in between."""
     found, offset, own_offsets = list[Decided](), 0, [70_000 * number for number in range(3)]
     for step in steps:
-        if isinstance(step, bytes):
-            plan = world.unread(import_ids, "a", [KnownId(step)], after=(NOW_MS,))
+        if isinstance(step, tuple):
+            how, identifier = step
+            if how == "import" or world.hop is Hop.ADDRESSES:
+                plan = world.unread(import_ids, "a", [KnownId(identifier)], after=(NOW_MS,))
+            else:
+                plan = redriven(world, cast("Mode", how), identifier)
         else:
             messages = []
             for each in step:
@@ -103,12 +114,18 @@ def decided(world: World, steps: Sequence[list[Plain] | bytes]) -> list[Decided]
     return found
 
 
+def redriven(world: World, mode: Mode, identifier: bytes) -> Decided:
+    headers = ("address", b"a"), (DUPLICATE_ID, identifier)
+    letter = RedrivenRecord(0, *SOURCE, 9, NOW_MS - 7, b"k", b"v", headers, 0)
+    return world.redrive(mode, letter)[1]
+
+
 @pytest.mark.parametrize("hop", [Hop.INPUTS, Hop.ADDRESSES])
 @pytest.mark.parametrize("on_duplicate", ["dead_letter", "drop"])
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS, capacity=st.sampled_from([1, 2, 3, 5, 20]), in_store=st.booleans())
 def test_duplicates_of_plain_records_are_decided_alike(
-    steps: list[list[Plain] | bytes], capacity: int, hop: Hop, on_duplicate: str, *, in_store: bool
+    steps: list[Step], capacity: int, hop: Hop, on_duplicate: str, *, in_store: bool
 ) -> None:
     def world() -> World:
         return World(

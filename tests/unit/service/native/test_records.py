@@ -1,5 +1,7 @@
 """Pieces: what compiled code reads of records, and what it leaves to Python."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,12 +11,17 @@ from service.dedup.batch import read
 from service.dedup.record import strip_origins
 from service.kafka.model import UNREADABLE
 from service.native.records import Records
-from service.native.ring import whole
+from service.native.ring import NativeRing, whole
+from state.cache import Cache
+from state.memory_store import MemoryStore
 from state.model import Claim, PackedPositions, PartitionId
-from state.segment import Segment, encode
+from state.segment import Segment, encode, put
+from state.strategies.ring_admin import forget_all
+from state.strategies.ring_memory import RingStrategy
 from tests.fakes.native import as_produced, piece_of
 from tests.support.deciding import NOW_MS, SOURCE, record
-from tests.support.native import needs_native
+from tests.support.native import native_rings, needs_native
+from tests.unit.state.strategies.test_ring import POSITION
 
 pytestmark = needs_native
 
@@ -102,6 +109,33 @@ def test_a_record_that_python_decides_is_never_sent() -> None:
     for start, end in ((-1, 1), (0, 3), (2, 1)):
         with pytest.raises(IndexError):
             records.piece.send(1, start, end)
+
+
+@pytest.mark.parametrize("whole_ids_max", [0, 100])
+def test_an_id_that_was_forgotten_in_the_store_is_not_found_in_a_copy(
+    whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.cache.WHOLE_IDS_MAX", whole_ids_max)
+    cache, store = Cache(1 << 30), MemoryStore()
+    segment = Segment(0, 0, 9, (SOURCE,), (b"1", b"2"), [0, 0], [5, 6], [7, 7])
+    store.apply([put("a", segment)], POSITION)
+
+    def is_known(identifier: bytes) -> bool:
+        memory = cache.memory(SOURCE, store, "a", RingStrategy("id_cache_size"))
+        draft = cast("NativeRing", memory).draft(9, PackedPositions(SOURCE))
+        lane = draft.lane(("out", 0, 0), None, drops=True)
+        records = records_of([[("_DUPL_ID", identifier)]])
+        rules = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, list[int](), 0
+        _, _, doubtful = records.admit(0, *rules)
+        return bool(lane.take()[0]) if doubtful is None else draft.judge(doubtful) is not None
+
+    with native_rings():
+        assert is_known(b"1")
+        assert is_known(b"2")
+        store.apply(forget_all(store, "a", [1]), POSITION)
+        cache.reread(SOURCE, "a")
+        assert is_known(b"1")
+        assert not is_known(b"2")
 
 
 def test_an_id_that_was_made_new_is_left_to_python_until_it_is_added_again() -> None:
