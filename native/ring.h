@@ -1,0 +1,652 @@
+/* A ring in compiled form: a Table has its committed ids, a Draft those that a batch adds.
+ *
+ * What always holds: a draft does not change what its table knows; a stored segment is checked as a
+ * whole before it is read.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *made(PyTypeObject *type) { return PyType_GenericAlloc(type, 0); }
+
+static void freed(void *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static bool listed(PyObject *list, PyObject *item)
+{
+    bool fits = item && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    return fits;
+}
+
+/* Text: bytes that grow. */
+
+typedef struct {
+    char *bytes;
+    size_t used, room;
+} Text;
+
+static bool put(Text *text, const void *bytes, size_t length)
+{
+    if (length > text->room - text->used) {
+        size_t room = 2 * text->room + length + 64;
+        char *grown = realloc(text->bytes, room);
+        if (!grown)
+            return PyErr_NoMemory() != NULL;
+        text->bytes = grown, text->room = room;
+    }
+    if (length)
+        memcpy(text->bytes + text->used, bytes, length);
+    text->used += length;
+    return true;
+}
+
+static bool put_number(Text *text, int64_t number)
+{
+    char digits[24];
+    return put(text, digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)number));
+}
+
+/* Slots: numbers by the hashes of ids, in an open hash table. A slot has 32 bits of the hash, the
+ * tag, and the low half of the number; 0 is free. Numbers outside [floor, end) are dead. */
+
+typedef struct {
+    uint64_t *slots;
+    size_t size, used;
+} Slots;
+
+enum { SLOTS_MIN = 16, FORGOTTEN_BYTES = 66 };
+
+/* The keyed hash that the interpreter has for bytes: ids are chosen by others. */
+static uint32_t tag_of(const char *id, size_t length)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize(id, (Py_ssize_t)length);
+    uint64_t hash = bytes ? (uint64_t)PyObject_Hash(bytes) : 0;
+    uint32_t tag = (uint32_t)(hash ^ hash >> 32);
+    Py_XDECREF(bytes);
+    return tag ? tag : 1;
+}
+
+static uint64_t number_in(uint64_t slot, uint64_t floor)
+{
+    return floor + (uint32_t)((uint32_t)slot - (uint32_t)floor);
+}
+
+static void place(uint64_t *slots, size_t size, uint64_t slot)
+{
+    size_t at = (size_t)(slot >> 32) & (size - 1);
+    while (slots[at])
+        at = (at + 1) & (size - 1);
+    slots[at] = slot;
+}
+
+/* Add a number above all before; when there is no room, drop what is dead, and grow if little is. */
+static bool insert(Slots *self, uint32_t tag, uint64_t number, uint64_t floor)
+{
+    if (self->used >= self->size - self->size / 8) {
+        size_t live = 0, size = SLOTS_MIN;
+        for (size_t i = 0; i < self->size; i++)
+            live += self->slots[i] && number_in(self->slots[i], floor) < number;
+        while (size - size / 3 <= live + 1)
+            size *= 2;
+        uint64_t *slots = calloc(size, sizeof *slots);
+        if (!slots)
+            return PyErr_NoMemory() != NULL;
+        for (size_t i = 0; i < self->size; i++)
+            if (self->slots[i] && number_in(self->slots[i], floor) < number)
+                place(slots, size, self->slots[i]);
+        free(self->slots);
+        *self = (Slots){slots, size, live};
+    }
+    place(self->slots, self->size, (uint64_t)tag << 32 | (uint32_t)number);
+    self->used++;
+    return true;
+}
+
+/* The next number with this tag in [floor, end), after so many slots that were seen; -1: none. */
+static int64_t next_of(const Slots *self, uint32_t tag, uint64_t floor, uint64_t end, size_t *seen)
+{
+    while (self->size) {
+        uint64_t slot = self->slots[(tag + *seen) & (self->size - 1)];
+        if (!slot)
+            break;
+        ++*seen;
+        if (slot >> 32 == tag && number_in(slot, floor) < end)
+            return (int64_t)number_in(slot, floor);
+    }
+    return -1;
+}
+
+/* Segments: rows of ids with their origins, in the format of state/segment.py. */
+
+enum { SEGMENT_FORMAT = 1, SEGMENT_IDS_MAX = 512, HEAD_BYTES = 31, COLUMN_BYTES = 9 };
+
+typedef struct {
+    int64_t base;
+    const unsigned char *distances;
+    size_t width; /* of a distance; 0: all are equal to the base */
+} Column;
+
+typedef struct {
+    PyObject *value;
+    uint64_t first, floor, capacity;
+    uint32_t count, sources_count;
+    const unsigned char *sources, *ids;
+    Column source_indexes, offsets, times, lengths;
+} Segment;
+
+typedef struct {
+    const char *id, *topic;
+    size_t length, topic_length;
+    int64_t partition, offset, time;
+} Entry;
+
+typedef struct {
+    const unsigned char *at;
+    size_t left;
+} Unread;
+
+static const unsigned char *taken(Unread *unread, size_t count)
+{
+    const unsigned char *start = unread->at;
+    if (count > unread->left)
+        return NULL;
+    unread->at += count, unread->left -= count;
+    return start;
+}
+
+static uint64_t little(const unsigned char *bytes, size_t width)
+{
+    uint64_t number = 0;
+    while (width--)
+        number = number << 8 | bytes[width];
+    return number;
+}
+
+static int64_t item(const Column *column, size_t row)
+{
+    size_t width = column->width;
+    return (int64_t)((uint64_t)column->base + little(column->distances + row * width, width));
+}
+
+static bool is_column(Unread *unread, size_t count, Column *found)
+{
+    static const char CODES[] = "=BH.I...Q";
+    const unsigned char *head = taken(unread, COLUMN_BYTES);
+    const char *code = head && head[8] && head[8] != '.' ? strchr(CODES, head[8]) : NULL;
+    if (!code)
+        return false;
+    found->base = (int64_t)little(head, 8), found->width = (size_t)(code - CODES);
+    if (!(found->distances = taken(unread, count * found->width)))
+        return false;
+    for (size_t row = 0; row < count; row++)
+        if (little(found->distances + row * found->width, found->width) >
+            (uint64_t)INT64_MAX - (uint64_t)found->base)
+            return false;
+    return true;
+}
+
+/* Whether bytes are a segment. Every read of `found` is within them then. */
+static bool is_segment(PyObject *value, Segment *found)
+{
+    Unread unread = {(unsigned char *)PyBytes_AsString(value), (size_t)PyBytes_Size(value)};
+    const unsigned char *head = taken(&unread, HEAD_BYTES);
+    if (!head || head[0] != SEGMENT_FORMAT)
+        return false;
+    found->value = value, found->first = little(head + 1, 8), found->floor = little(head + 9, 8);
+    found->capacity = little(head + 17, 8), found->count = (uint32_t)little(head + 25, 4);
+    found->sources_count = (uint32_t)little(head + 29, 2), found->sources = unread.at;
+    for (uint32_t i = 0; i < found->sources_count; i++) {
+        const unsigned char *source = taken(&unread, 6);
+        size_t length = source ? (size_t)little(source, 2) : 0;
+        const char *name = source ? (const char *)taken(&unread, length) : NULL;
+        PyObject *text = name ? PyUnicode_DecodeUTF8(name, (Py_ssize_t)length, NULL) : NULL;
+        PyErr_Clear();
+        if (!text)
+            return false;
+        Py_DECREF(text);
+    }
+    if (!found->count)
+        return !unread.left;
+    if (found->count > SEGMENT_IDS_MAX || !is_column(&unread, found->count, &found->source_indexes) ||
+        !is_column(&unread, found->count, &found->offsets) ||
+        !is_column(&unread, found->count, &found->times) ||
+        !is_column(&unread, found->count, &found->lengths))
+        return false;
+    found->ids = unread.at;
+    for (uint32_t row = 0; row < found->count; row++) {
+        int64_t source = item(&found->source_indexes, row), length = item(&found->lengths, row);
+        if (source < 0 || source >= found->sources_count || length < 0 ||
+            !taken(&unread, (size_t)length))
+            return false;
+    }
+    return !unread.left;
+}
+
+static Entry entry_at(const Segment *segment, size_t row)
+{
+    const char *id = (const char *)segment->ids;
+    const unsigned char *source = segment->sources;
+    for (size_t i = 0; i < row; i++)
+        id += item(&segment->lengths, i);
+    for (int64_t i = item(&segment->source_indexes, row); i; i--)
+        source += 6 + little(source, 2);
+    return (Entry){.id = id,
+                   .length = (size_t)item(&segment->lengths, row),
+                   .topic = (const char *)source + 6,
+                   .topic_length = (size_t)little(source, 2),
+                   .partition = (int64_t)little(source + 2, 4),
+                   .offset = item(&segment->offsets, row),
+                   .time = item(&segment->times, row)};
+}
+
+/* A Table has the committed numbers of one ring: an index as in state/id_index.py. It keeps the
+ * segments too, if it is not whole only the newest ones: most duplicates come soon. */
+
+enum { RECENT_SEGMENTS = 64 };
+
+typedef struct {
+    PyObject_HEAD
+    Slots slots;
+    Segment *segments;
+    size_t start, end, room, bytes; /* of the segments; of what they take */
+    uint64_t floor;
+    int is_whole;
+} Table;
+
+static PyTypeObject *TableType, *DraftType;
+
+static PyObject *Table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    int is_whole;
+    if (!PyArg_ParseTuple(args, "p", &is_whole))
+        return NULL;
+    Table *self = made(type);
+    if (self)
+        self->is_whole = is_whole;
+    return (PyObject *)self;
+}
+
+static void Table_dealloc(Table *self)
+{
+    for (size_t i = self->start; i < self->end; i++)
+        Py_DECREF(self->segments[i].value);
+    free(self->segments), free(self->slots.slots);
+    freed(self);
+}
+
+static bool keep(Table *self, const Segment *segment)
+{
+    if (self->end == self->room && self->start >= self->room / 2) {
+        self->end -= self->start;
+        if (self->end)
+            memmove(self->segments, self->segments + self->start, self->end * sizeof *segment);
+        self->start = 0;
+    }
+    if (self->end == self->room) {
+        size_t room = 2 * self->room + 8;
+        Segment *segments = realloc(self->segments, room * sizeof *segments);
+        if (!segments)
+            return PyErr_NoMemory() != NULL;
+        self->segments = segments, self->room = room;
+    }
+    self->segments[self->end++] = *segment;
+    Py_INCREF(segment->value);
+    self->bytes += (size_t)PyBytes_Size(segment->value);
+    return true;
+}
+
+static void drop(Table *self, size_t count)
+{
+    for (; count && self->start < self->end; count--) {
+        PyObject *value = self->segments[self->start++].value;
+        self->bytes -= (size_t)PyBytes_Size(value);
+        Py_DECREF(value);
+    }
+}
+
+/* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
+static PyObject *Table_add(Table *self, PyObject *value)
+{
+    Segment segment;
+    if (!PyBytes_Check(value) || !is_segment(value, &segment))
+        return PyErr_SetString(PyExc_ValueError, "no segment"), NULL;
+    if (segment.first >> 62 || segment.floor >> 62)
+        return PyErr_SetString(PyExc_OverflowError, "a number of 2^62 or more"), NULL;
+    const char *id = (const char *)segment.ids;
+    if (segment.floor > self->floor)
+        self->floor = segment.floor;
+    for (uint32_t row = 0; row < segment.count; row++) {
+        size_t length = (size_t)item(&segment.lengths, row);
+        if (length != FORGOTTEN_BYTES &&
+            !insert(&self->slots, tag_of(id, length), segment.first + row, self->floor))
+            return NULL;
+        id += length;
+    }
+    if (segment.count && !keep(self, &segment))
+        return NULL;
+    if (!self->is_whole && self->end - self->start > RECENT_SEGMENTS)
+        drop(self, 1);
+    return Py_BuildValue("KKKI", segment.first, segment.floor, segment.capacity, segment.count);
+}
+
+/* drop(count): drop the oldest segments that are kept. */
+static PyObject *Table_drop(Table *self, PyObject *count)
+{
+    size_t number = PyLong_AsSize_t(count);
+    if (PyErr_Occurred())
+        return NULL;
+    drop(self, number);
+    Py_RETURN_NONE;
+}
+
+/* The segment that has a number; NULL if none is kept. */
+static const Segment *segment_with(const Table *self, uint64_t number)
+{
+    size_t low = self->start, high = self->end;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (self->segments[middle].first <= number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const Segment *found = low > self->start ? &self->segments[low - 1] : NULL;
+    return found && number - found->first < found->count ? found : NULL;
+}
+
+/* value(number): the segment that has it, if it is kept. */
+static PyObject *Table_value(Table *self, PyObject *number)
+{
+    unsigned long long wanted = PyLong_AsUnsignedLongLong(number);
+    const Segment *found = PyErr_Occurred() ? NULL : segment_with(self, wanted);
+    if (!found && !PyErr_Occurred())
+        PyErr_SetObject(PyExc_KeyError, number);
+    return found ? Py_NewRef(found->value) : NULL;
+}
+
+/* numbers(id, floor, end): the numbers in this range that may be the id's, newest first. */
+static PyObject *Table_numbers(Table *self, PyObject *args)
+{
+    const char *id;
+    Py_ssize_t length;
+    PyObject *found = PyList_New(0);
+    unsigned long long floor, end;
+    size_t seen = 0;
+    int64_t number;
+    if (!found || !PyArg_ParseTuple(args, "y#KK", &id, &length, &floor, &end))
+        return Py_XDECREF(found), NULL;
+    uint32_t tag = tag_of(id, (size_t)length);
+    while ((number = next_of(&self->slots, tag, floor, end, &seen)) >= 0)
+        if (!listed(found, PyLong_FromLongLong(number)))
+            return Py_DECREF(found), NULL;
+    if (PyList_Sort(found) < 0 || PyList_Reverse(found) < 0)
+        return Py_DECREF(found), NULL;
+    return found;
+}
+
+static PyObject *Table_bytes(Table *self, void *Py_UNUSED(what))
+{
+    return PyLong_FromSize_t(self->slots.size * sizeof *self->slots.slots + self->bytes +
+                             (self->end - self->start) * sizeof *self->segments);
+}
+
+/* A Draft has the rows that a batch adds to a ring. */
+
+typedef struct {
+    int64_t offset, time;
+    size_t start; /* of the id */
+    uint32_t length, source;
+} Added;
+
+typedef struct {
+    PyObject_HEAD
+    Slots slots; /* of rows */
+    Table *table;
+    PyObject *sources; /* list of (topic, partition), which Python appends to */
+    Added *rows;
+    Text ids;
+    size_t count, room;
+    uint64_t next, floor, capacity; /* `next` is the number of the first row */
+    bool has_renewed;               /* a committed id is to be treated as new */
+} Draft;
+
+/* Draft(table, sources, next, floor, capacity) */
+static PyObject *Draft_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *table, *sources;
+    unsigned long long next, floor, capacity;
+    if (!PyArg_ParseTuple(args, "O!O!KKK", TableType, &table, &PyList_Type, &sources, &next, &floor,
+                          &capacity))
+        return NULL;
+    Draft *self = made(type);
+    if (!self)
+        return NULL;
+    self->table = (Table *)Py_NewRef(table), self->sources = Py_NewRef(sources);
+    self->next = next, self->floor = floor, self->capacity = capacity;
+    return (PyObject *)self;
+}
+
+static void Draft_dealloc(Draft *self)
+{
+    Py_DECREF((PyObject *)self->table), Py_DECREF(self->sources);
+    free(self->rows), free(self->ids.bytes), free(self->slots.slots);
+    freed(self);
+}
+
+static Py_ssize_t Draft_length(Draft *self) { return (Py_ssize_t)self->count; }
+
+/* The lowest number that is held; a full ring forgets its oldest id. */
+static uint64_t least_of(const Draft *self)
+{
+    uint64_t end = self->next + self->count;
+    uint64_t least = end > self->capacity ? end - self->capacity : 0;
+    return least > self->floor ? least : self->floor;
+}
+
+static const char *id_in(const Draft *self, const Added *row)
+{
+    static const char FORGOTTEN[FORGOTTEN_BYTES];
+    return row->length == FORGOTTEN_BYTES ? FORGOTTEN : self->ids.bytes + row->start;
+}
+
+/* The row of an id that is held, -1 if it has none. */
+static int64_t row_of(const Draft *self, const char *id, size_t length, uint32_t tag)
+{
+    size_t seen = 0;
+    int64_t row;
+    uint64_t least = least_of(self);
+    least = least > self->next ? least - self->next : 0;
+    while ((row = next_of(&self->slots, tag, least, self->count, &seen)) >= 0) {
+        const Added *at = &self->rows[row];
+        if (at->length == length && (!length || !memcmp(id_in(self, at), id, length)))
+            break;
+    }
+    return row;
+}
+
+static bool added(Draft *self, const char *id, size_t length, uint32_t tag, Added row)
+{
+    if (self->count == self->room) {
+        size_t room = 2 * self->room + 64;
+        Added *rows = realloc(self->rows, room * sizeof *rows);
+        if (!rows)
+            return PyErr_NoMemory() != NULL;
+        self->rows = rows, self->room = room;
+    }
+    row.start = self->ids.used, row.length = (uint32_t)length;
+    if (!insert(&self->slots, tag, self->count, 0) || !put(&self->ids, id, length))
+        return false;
+    self->rows[self->count++] = row;
+    return true;
+}
+
+static bool is_row(const Draft *self, Py_ssize_t row)
+{
+    if (row >= 0 && (size_t)row < self->count)
+        return true;
+    PyErr_SetString(PyExc_IndexError, "the draft has no such row");
+    return false;
+}
+
+/* find(id): the row of an id that is held, or None. */
+static PyObject *Draft_find(Draft *self, PyObject *args)
+{
+    const char *id;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "y#", &id, &length))
+        return NULL;
+    int64_t row = row_of(self, id, (size_t)length, tag_of(id, (size_t)length));
+    return row < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(row);
+}
+
+/* add(id, source, offset, time): an id in stored form; the source is an index. */
+static PyObject *Draft_add(Draft *self, PyObject *args)
+{
+    const char *id;
+    Py_ssize_t length, source;
+    long long offset, time;
+    if (!PyArg_ParseTuple(args, "y#nLL", &id, &length, &source, &offset, &time))
+        return NULL;
+    if (source < 0 || source >= PyList_Size(self->sources) || length >= FORGOTTEN_BYTES)
+        return PyErr_SetString(PyExc_ValueError, "no source, or a long id"), NULL;
+    Added row = {.offset = offset, .time = time, .source = (uint32_t)source};
+    uint32_t tag = tag_of(id, (size_t)length);
+    return added(self, id, (size_t)length, tag, row) ? Py_NewRef(Py_None) : NULL;
+}
+
+/* row(row): source, offset and time. */
+static PyObject *Draft_row(Draft *self, PyObject *index)
+{
+    Py_ssize_t at = PyLong_AsSsize_t(index);
+    if (PyErr_Occurred() || !is_row(self, at))
+        return NULL;
+    const Added *row = &self->rows[at];
+    return Py_BuildValue("ILL", row->source, (long long)row->offset, (long long)row->time);
+}
+
+/* renew(row): treat the id of a row as new; one before the first row is of a committed id. */
+static PyObject *Draft_renew(Draft *self, PyObject *index)
+{
+    Py_ssize_t at = PyLong_AsSsize_t(index);
+    if (PyErr_Occurred() || (at >= 0 && !is_row(self, at)))
+        return NULL;
+    if (at < 0) {
+        self->has_renewed = true;
+        if (!self->table->is_whole)
+            drop(self->table, SIZE_MAX); /* they will be rewritten in the store */
+    } else
+        self->rows[at].length = FORGOTTEN_BYTES;
+    Py_RETURN_NONE;
+}
+
+/* counts(): how many rows each source has. */
+static PyObject *Draft_counts(Draft *self, PyObject *Py_UNUSED(none))
+{
+    Py_ssize_t size = PyList_Size(self->sources);
+    size_t *counts = calloc((size_t)size + 1, sizeof *counts);
+    PyObject *found = counts ? PyList_New(0) : PyErr_NoMemory();
+    for (size_t row = 0; found && row < self->count; row++)
+        counts[self->rows[row].source]++;
+    for (Py_ssize_t i = 0; found && i < size; i++)
+        if (!listed(found, PyLong_FromSize_t(counts[i])))
+            Py_CLEAR(found);
+    free(counts);
+    return found;
+}
+
+static void put_little(Text *text, uint64_t number, size_t width)
+{
+    for (; width--; number >>= 8)
+        put(text, &(char){(char)(number & 0xFF)}, 1);
+}
+
+static void put_column(Text *text, const int64_t *column, size_t count)
+{
+    int64_t low = column[0], high = column[0];
+    for (size_t i = 1; i < count; i++) {
+        low = column[i] < low ? column[i] : low;
+        high = column[i] > high ? column[i] : high;
+    }
+    uint64_t range = (uint64_t)high - (uint64_t)low;
+    size_t width = range >> 32 ? 8 : range >> 16 ? 4 : range >> 8 ? 2 : range ? 1 : 0;
+    put_little(text, (uint64_t)low, 8);
+    put(text, &"=BH.I...Q"[width], 1);
+    for (size_t i = 0; width && i < count; i++)
+        put_little(text, (uint64_t)column[i] - (uint64_t)low, width);
+}
+
+/* The segment of the rows from `start` on, or of none. */
+static PyObject *segment_from(const Draft *self, size_t start)
+{
+    size_t count = self->count - start, used = 0;
+    count = count < SEGMENT_IDS_MAX ? count : SEGMENT_IDS_MAX;
+    const Added *rows = self->rows + start;
+    int64_t ranks[SEGMENT_IDS_MAX], offsets[SEGMENT_IDS_MAX], times[SEGMENT_IDS_MAX],
+        lengths[SEGMENT_IDS_MAX];
+    uint32_t sources[SEGMENT_IDS_MAX];
+    for (size_t row = 0, rank = 0; row < count; row++) {
+        if (!used || sources[rank] != rows[row].source)
+            for (rank = 0; rank < used && sources[rank] != rows[row].source;)
+                rank++;
+        if (rank == used)
+            sources[used++] = rows[row].source;
+        ranks[row] = (int64_t)rank, offsets[row] = rows[row].offset;
+        times[row] = rows[row].time, lengths[row] = rows[row].length;
+    }
+    Text text = {NULL, 0, 0};
+    put_little(&text, SEGMENT_FORMAT, 1), put_little(&text, self->next + start, 8);
+    put_little(&text, least_of(self), 8), put_little(&text, self->capacity, 8);
+    put_little(&text, count, 4), put_little(&text, used, 2);
+    for (size_t i = 0; i < used && !PyErr_Occurred(); i++) {
+        const char *topic;
+        Py_ssize_t length;
+        long long partition;
+        if (PyArg_ParseTuple(PyList_GetItem(self->sources, sources[i]), "s#L", &topic, &length,
+                             &partition)) {
+            put_little(&text, (uint64_t)length, 2), put_little(&text, (uint64_t)partition, 4);
+            put(&text, topic, (size_t)length);
+        }
+    }
+    if (count) {
+        put_column(&text, ranks, count), put_column(&text, offsets, count);
+        put_column(&text, times, count), put_column(&text, lengths, count);
+    }
+    for (size_t row = 0; row < count; row++)
+        put(&text, id_in(self, &rows[row]), rows[row].length);
+    PyObject *value = NULL;
+    if (!PyErr_Occurred())
+        value = PyBytes_FromStringAndSize(text.bytes, (Py_ssize_t)text.used);
+    free(text.bytes);
+    return value;
+}
+
+/* seal(is_resized): the segments to write, each with its first number. */
+static PyObject *Draft_seal(Draft *self, PyObject *is_resized)
+{
+    PyObject *found = PyList_New(0);
+    uint64_t least = least_of(self);
+    for (size_t start = 0; found && start < self->count; start += SEGMENT_IDS_MAX) {
+        size_t end = start + SEGMENT_IDS_MAX;
+        if (self->next + (end < self->count ? end : self->count) <= least)
+            continue;
+        if (!listed(found, Py_BuildValue("KN", self->next + start, segment_from(self, start))))
+            Py_CLEAR(found);
+    }
+    /* A resize alone: an empty segment has the floor; the next segment takes its key. */
+    if (found && !PyList_Size(found) && PyObject_IsTrue(is_resized) == 1) {
+        uint64_t first = self->next + self->count;
+        if (!listed(found, Py_BuildValue("KN", first, segment_from(self, self->count))))
+            Py_CLEAR(found);
+    }
+    return found;
+}
