@@ -585,11 +585,10 @@ static void put_column(Text *text, const int64_t *column, size_t count)
         put_little(text, (uint64_t)column[i] - (uint64_t)low, width);
 }
 
-/* The segment of the rows from `start` on, or of none. */
-static PyObject *segment_from(const Draft *self, size_t start)
+/* The segment of the rows from `start` on, at most SEGMENT_IDS_MAX, or of none. */
+static PyObject *segment_from(const Draft *self, size_t start, size_t end)
 {
-    size_t count = self->count - start, used = 0;
-    count = count < SEGMENT_IDS_MAX ? count : SEGMENT_IDS_MAX;
+    size_t count = end - start, used = 0;
     const Added *rows = self->rows + start;
     int64_t ranks[SEGMENT_IDS_MAX], offsets[SEGMENT_IDS_MAX], times[SEGMENT_IDS_MAX],
         lengths[SEGMENT_IDS_MAX];
@@ -630,23 +629,30 @@ static PyObject *segment_from(const Draft *self, size_t start)
     return value;
 }
 
-/* seal(is_resized): the segments to write, each with its first number. */
-static PyObject *Draft_seal(Draft *self, PyObject *is_resized)
+static bool sealed(const Draft *self, size_t start, size_t end, PyObject *found)
 {
+    PyObject *value = segment_from(self, start, end);
+    return value && listed(found, Py_BuildValue("KN", self->next + start, value));
+}
+
+/* seal(ids_max, is_resized): the segments to write, each with its first number. */
+static PyObject *Draft_seal(Draft *self, PyObject *args)
+{
+    Py_ssize_t ids_max;
+    int is_resized;
+    if (!PyArg_ParseTuple(args, "np", &ids_max, &is_resized))
+        return NULL;
+    if (ids_max < 1 || ids_max > SEGMENT_IDS_MAX)
+        return PyErr_SetString(PyExc_ValueError, "too many ids"), NULL;
     PyObject *found = PyList_New(0);
     uint64_t least = least_of(self);
-    for (size_t start = 0; found && start < self->count; start += SEGMENT_IDS_MAX) {
-        size_t end = start + SEGMENT_IDS_MAX;
-        if (self->next + (end < self->count ? end : self->count) <= least)
-            continue;
-        if (!listed(found, Py_BuildValue("KN", self->next + start, segment_from(self, start))))
+    for (size_t start = 0, end; found && start < self->count; start = end) {
+        end = start + (size_t)ids_max < self->count ? start + (size_t)ids_max : self->count;
+        if (self->next + end > least && !sealed(self, start, end, found))
             Py_CLEAR(found);
     }
     /* A resize alone: an empty segment has the floor; the next segment takes its key. */
-    if (found && !PyList_Size(found) && PyObject_IsTrue(is_resized) == 1) {
-        uint64_t first = self->next + self->count;
-        if (!listed(found, Py_BuildValue("KN", first, segment_from(self, self->count))))
-            Py_CLEAR(found);
-    }
+    if (found && !PyList_Size(found) && is_resized && !sealed(self, self->count, self->count, found))
+        Py_CLEAR(found);
     return found;
 }

@@ -909,7 +909,7 @@ static PyMethodDef Table_methods[] = {
 static PyMethodDef Draft_methods[] = {
     METHOD(Draft, find, METH_VARARGS), METHOD(Draft, add, METH_VARARGS),
     METHOD(Draft, row, METH_O),        METHOD(Draft, renew, METH_O),
-    METHOD(Draft, counts, METH_NOARGS), METHOD(Draft, seal, METH_O), {0}};
+    METHOD(Draft, counts, METH_NOARGS), METHOD(Draft, seal, METH_VARARGS), {0}};
 static PyMethodDef Lane_methods[] = {METHOD(Lane, take, METH_NOARGS), {0}};
 static PyMethodDef Piece_methods[] = {
     METHOD(Piece, record, METH_O),        METHOD(Piece, headers, METH_O),

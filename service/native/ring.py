@@ -14,7 +14,7 @@ from service.native.extension import loaded
 from state.id_index import MakeIndex
 from state.keys import UnknownFormatError, unknown
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from state.segment import key, remembered, row_of
+from state.segment import SEGMENT_IDS_MAX, key, remembered, row_of
 from state.strategies.base import Admit, ReadSegment, StateChange, StoredSize
 from state.strategies.ring import RingDraft
 from state.strategies.ring_memory import IndexedRing, RingForms
@@ -146,7 +146,8 @@ class NativeRingDraft(RingDraft):
     def change(self, address: str) -> StateChange | None:
         """Return what to write and to apply after the commit; None without a change."""
         ring, deleted = self._ring, len(self.evicted)
-        sealed = self.native.seal(ring.capacity not in {None, self._capacity})
+        is_resized = ring.capacity not in {None, self._capacity}
+        sealed = self.native.seal(SEGMENT_IDS_MAX, is_resized)
         if not sealed and not deleted:
             return None
         edits = [Edit(key(address, first), value) for first, value in sealed]

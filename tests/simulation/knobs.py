@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import service.native.ring
 import service.processor.dynamic_settings
 import service.processor.poll
 import state.cache
@@ -58,7 +59,7 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
     What stands between a commit and the end of its application are steps as well.
     """
     met = log.met
-    runs = (state.segment, state.strategies.ring, state.strategies.window)
+    runs = (state.segment, state.strategies.ring, state.strategies.window, service.native.ring)
     sizes = (
         (state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
         (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
