@@ -1,5 +1,6 @@
 """Seeded runs of the real loop with crashes at random steps; a failing seed is printed."""
 
+from collections import Counter
 from itertools import count
 
 import pytest
@@ -32,10 +33,19 @@ def test_every_invariant_holds_whatever_step_is_the_last() -> None:
         assert not missed(met)
 
 
-@needs_native
-def test_every_invariant_holds_on_the_compiled_path_too() -> None:
+def simulate_compiled(seed: int) -> Counter[str]:
+    """The same run on the compiled fast path."""
     with native_rings():
-        assert not faults_of(simulate, 100)
+        return simulate(seed)
+
+
+@needs_native
+@pytest.mark.timeout(TIMEOUT_S)
+def test_every_invariant_holds_on_the_compiled_path_too() -> None:
+    runs = RUNS if RUNS >= _RUNS_FOR_ALL else RUNS // 4
+    faults, met = found_by(simulate_compiled, runs)
+    print(f"\n{runs:,} seeded runs on the compiled path, {len(faults)} faults; {told(rare(met))}")
+    assert not faults, "\n".join(faults[:30])
 
 
 @pytest.mark.row(28)
