@@ -1,9 +1,9 @@
 """Poller: reads the records of one transaction, in small pieces.
 
 A record is decided and sent while it is still in the processor's cache, which ten thousand records
-exceed. So a batch is read in pieces, which together wait for records as long as a batch may wait to
-fill. Pieces shrink while deciding is slow, since most of that time goes into loading the state of
-addresses.
+exceed. So a batch is read in pieces. The first one waits for records as long as a batch may wait to
+fill, the others for what is left of that, and not long, since a transaction is open. Pieces shrink
+while deciding is slow, since most of that time goes into loading the state of addresses.
 """
 
 from collections import deque
@@ -28,6 +28,8 @@ _FIRST: Final = 64
 """The first piece of a life: memory is empty, so each record may load its address."""
 _PIECE_S: Final = 0.25
 """Target time for deciding a piece."""
+_OPEN_S: Final = 0.05
+"""How long a transaction may wait for further pieces: readers of the output wait with it."""
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 """Memory limit of a piece, estimated from the records of the one before."""
 _NOTHING: Final = Batch((), 0)
@@ -74,7 +76,7 @@ class Poller:
         Errors go to `on_error` first. If it raises, the errors that follow stay for the next call.
         """
         wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
-        self._waits_until_s = self._clock.monotonic_s() + wait_s
+        self._waits_until_s = self._clock.monotonic_s() + min(wait_s, _OPEN_S)
         records = self._kept
         if not (records or self._errors):
             records = self._consumed(self._settings.batch_records_max, wait_s)

@@ -132,10 +132,14 @@ def test_an_error_behind_one_that_ends_the_turn_is_handled_in_the_next(
         loop.turn()
 
 
+@pytest.mark.parametrize(
+    ("batch_wait_ms", "expected"),
+    [(20, [0.020, 0.012, 0.004]), (10_000, [10.0, 0.042, 0.034])],  # a transaction is open then
+)
 def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill(
-    monkeypatch: pytest.MonkeyPatch,
+    batch_wait_ms: int, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    living = Living(batch_wait_ms=20)
+    living = Living(batch_wait_ms=batch_wait_ms)
     loop = living.running()
     living.send(*"abc")
     waits: list[float] = []
@@ -149,7 +153,7 @@ def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill
 
     monkeypatch.setattr(consumer, "consume", consumed)
     loop.turn()
-    assert waits == pytest.approx([0.020, 0.012, 0.004], abs=1e-6)
+    assert waits == pytest.approx(expected, abs=1e-6)
     assert living.values("orders.unique") == ["a", "b", "c"]
 
 
