@@ -138,7 +138,7 @@ def admitted(cache: Cache, store: MemoryStore, batch: list[bytes]) -> RingDraft:
     return draft
 
 
-@pytest.mark.parametrize("capacity", [511, 512, 513, 1_024, 5_000])
+@pytest.mark.parametrize("capacity", [6, 511, 512, 513, 518, 1_024, 5_000])
 def test_a_long_batch_writes_the_segments_that_it_does_not_evict_itself(capacity: int) -> None:
     step = Step(capacity, restart=False, ids=ids(0, 1_030), committed=True)
     rows = [(0, number, 7) for number in range(1_030)]
