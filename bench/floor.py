@@ -23,7 +23,7 @@ def pass_through(config_path: Path) -> None:
     producer = clients.producer(1_000_000, print)
     producer.init_transactions(30)
     consumer = clients.consumer(lambda: None)
-    consumer.subscribe(list(route.inputs), on_assign=_from_the_start)
+    consumer.subscribe(list(route.inputs), on_assign=from_the_start)
     calm_garbage_collector()
     while True:
         messages = consumer.consume(service.batch_records_max, service.batch_wait_ms / 1000)
@@ -49,7 +49,8 @@ def pass_through(config_path: Path) -> None:
         producer.commit_transaction(30)
 
 
-def _from_the_start(consumer: Consumer, granted: list[TopicPartition]) -> None:
+def from_the_start(consumer: Consumer, granted: list[TopicPartition]) -> None:
+    """Read granted partitions from their first record."""
     for partition in granted:
         partition.offset = 0
     consumer.incremental_assign(granted)

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from bench.floor import from_the_start
 from service.config.load import load
 from service.kafka.clients import KafkaClients, Makers
 from service.kafka.io import send
@@ -32,7 +33,7 @@ def pass_through(config_path: Path) -> None:
     producer = clients.producer(1_000_000, print)
     producer.init_transactions(30)
     consumer = clients.consumer(lambda: None)
-    consumer.subscribe(list(route.inputs), on_assign=_from_the_start)
+    consumer.subscribe(list(route.inputs), on_assign=from_the_start)
     calm_garbage_collector()
     while True:
         until_s, room = time.monotonic() + service.batch_wait_ms / 1000, service.batch_records_max
@@ -55,12 +56,6 @@ def pass_through(config_path: Path) -> None:
             offsets = [TopicPartition(route.inputs[0], number, end) for number, end in ends.items()]
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
             producer.commit_transaction(30)
-
-
-def _from_the_start(consumer: Consumer, granted: list[TopicPartition]) -> None:
-    for partition in granted:
-        partition.offset = 0
-    consumer.incremental_assign(granted)
 
 
 if __name__ == "__main__":
