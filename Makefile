@@ -21,7 +21,7 @@ run: .venv/demo .venv/native ## real flights through a real broker, killed half-
 test: .venv/dev .venv/spark .venv/helm .venv/docs/made ## tests of every kind that this machine can run
 	$(BIN)/python -m tools.suites
 
-test-long: .venv/dev ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
+test-long: .venv/dev .venv/spark .venv/helm .venv/docs/made ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
 	SEED=$(SEED) $(BIN)/python -m tools.long $(ARGS)
 
 check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, words: seconds
@@ -62,7 +62,7 @@ schemas: .venv/dev ## RECORDS=100000 records of each format with a schema, on a 
 sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
-mutants: .venv/dev ## break the core in every small way, and name what no fast test finds (ARGS="state --sample 400")
+mutants: .venv/dev .venv/helm ## break the core in every small way, and name what no fast test finds (ARGS="state --sample 400")
 	$(BIN)/python -m tests.mutation $(ARGS)
 
 soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address --brokers 3"), then what held
