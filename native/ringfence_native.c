@@ -140,7 +140,7 @@ enum { HEADER_OVERHEAD_BYTES = 300, ID_BYTES_MAX = 64, NAMES_MAX = 32, DIGITS_MA
 
 static const char ORIGIN[] = "ringfence.origin";
 
-/* What a dead letter tells of a duplicate: the id, then where it was accepted. */
+/* What a dead letter says of a duplicate: the id, then where it was accepted. */
 typedef struct {
     size_t id, original;
     char text[];
