@@ -62,7 +62,7 @@ schemas: .venv/dev ## RECORDS=100000 records of each format with a schema, on a 
 sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
-mutants: .venv/dev .venv/helm ## break the core in every small way, and name what no fast test finds (ARGS="state --sample 400")
+mutants: .venv/dev .venv/spark .venv/helm ## break the core in every small way, and name what no fast test finds (ARGS="state --sample 400")
 	$(BIN)/python -m tests.mutation $(ARGS)
 
 soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address --brokers 3"), then what held

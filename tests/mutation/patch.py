@@ -21,7 +21,7 @@ Key = tuple[str, str, int]
 
 
 class NotExchangeableError(Exception):
-    """The function needs other variables from around it: its module must be imported again."""
+    """No function of this process can have the mutant's code: its module must be imported again."""
 
 
 class Functions:
@@ -31,6 +31,7 @@ class Functions:
         self._root = root
         self._genuine: Final[dict[str, CodeType]] = {}
         self._live: Final[dict[Key, list[FunctionType]]] = {}
+        gc.unfreeze()  # the tests' conftest.py hides everything that is imported from gc
         for each in gc.get_objects():
             if type(each) is FunctionType:
                 self._live.setdefault(_key(each.__code__), []).append(each)
@@ -40,11 +41,17 @@ class Functions:
         path = self._root / mutant.path
         changed = mutant.applied(path.read_bytes())
         new = compile(changed, str(path), "exec", dont_inherit=True)
+        is_exchanged = False
         for genuine, broken in _pairs(self.genuine(mutant.path), new):
+            if genuine == broken:
+                continue
             for function in self._live.get(_key(genuine), ()):
                 if len(genuine.co_freevars) != len(broken.co_freevars):
                     raise NotExchangeableError
                 function.__code__ = broken
+                is_exchanged = True
+        if not is_exchanged:
+            raise NotExchangeableError
 
     def genuine(self, path: str) -> CodeType:
         """The code of a file; compiled once, before children need it."""

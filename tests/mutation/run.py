@@ -72,7 +72,7 @@ class Run:
         return self._options.folder / "reach.json"
 
     def go(self) -> None:
-        _in_process(lambda: self._with_pytest(self._options.tests, self._warm))
+        _in_process(self._go_warm)
         self.load()
         left = list(self._left(at_import=True))
         if left:
@@ -95,7 +95,13 @@ class Run:
 
     # In the process that has collected all tests.
 
+    def _go_warm(self) -> None:
+        if self._with_pytest(self._options.tests, self._warm):
+            sys.exit("without these tests, mutants that they find would survive")
+
     def _warm(self, warm: Warm, items: Sequence[pytest.Item]) -> None:
+        if warm.not_collected:
+            return
         self._reach.load(self._map)
         self._trace(warm, items)
         by_name = {item.nodeid: item for item in items}
@@ -183,7 +189,8 @@ class Run:
 
     # What both do.
 
-    def _with_pytest(self, tests: Sequence[str], work: object) -> None:
+    def _with_pytest(self, tests: Sequence[str], work: object) -> list[str]:
+        """Have pytest collect these tests, and return what it could not collect."""
         warm = Warm(work)  # type: ignore[arg-type]
         os.chdir(self._options.root)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # in a child; reports go to stderr
@@ -191,6 +198,7 @@ class Run:
         pytest.main([*OPTIONS, "--timeout=0", *marks, *tests], plugins=[warm])
         for fault in warm.not_collected:
             _tell(fault)
+        return warm.not_collected
 
     def _left(self, *, at_import: bool) -> Iterator[str]:
         for key, mutant in self._mutants.items():
@@ -271,6 +279,8 @@ def _in_process(work: object) -> None:
     try:
         work()  # type: ignore[operator]
         code = 0
+    except SystemExit as ended:
+        _tell(str(ended))
     except BaseException:  # noqa: BLE001 - nothing of the child goes on in its parent
         traceback.print_exc()
     finally:

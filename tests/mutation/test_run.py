@@ -108,12 +108,16 @@ reason = "there is no such line"
 """
 
 
-def run(root: Path, *arguments: str) -> str:
+def started(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.mutation", "product/*.py", "--root", str(root)]
     options = ["--packages", "product", "--tests", "checks", "--jobs", "2", *arguments]
-    done = subprocess.run(
+    return subprocess.run(
         [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
     )
+
+
+def run(root: Path, *arguments: str) -> str:
+    done = started(root, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr + done.stdout
 
@@ -128,6 +132,7 @@ def test_a_known_mutant_is_found_or_survives_and_is_judged_again_when_its_tests_
 ) -> None:
     for name, text in {
         "pytest.ini": "[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n",
+        "conftest.py": "import gc\n\n\ndef pytest_collection_finish():\n    gc.freeze()\n",
         "product/box.py": PRODUCT,
         "checks/test_box.py": CHECKS,
         "checks/test_other.py": "def test_that_executes_nothing_of_it():\n    pass\n",
@@ -173,3 +178,20 @@ def test_every_test_that_is_named_is_there() -> None:
         path, _, test = named.split("=")[-1].partition("::")
         assert not test or f"def {test}(" in (ROOT / path).read_text()
         assert (ROOT / path).exists()
+
+
+def test_tests_that_cannot_be_collected_end_the_run(tmp_path: Path) -> None:
+    for name, text in {
+        "product/box.py": PRODUCT,
+        "checks/test_box.py": CHECKS,
+        "checks/test_other.py": "import no_such_module\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    done = started(tmp_path)
+
+    assert done.returncode == 1
+    assert "No module named 'no_such_module'" in done.stderr
+    assert "without these tests, mutants that they find would survive" in done.stderr
+    assert "judged" not in done.stderr
