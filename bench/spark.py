@@ -31,7 +31,7 @@ from bench.workload import Workload
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.run import STREAM_SETTINGS, judged
 from pipeline.backfill.seed import streamed_pages
-from pipeline.session import open_session
+from pipeline.session import close_session, open_session
 from pipeline.source import read_topics
 from pipeline.storage import StorageFolder
 from service.config.load import RouteSettings
@@ -178,7 +178,7 @@ def _arm(name: str, source: str, folder: str) -> int:
     )
     query.awaitTermination()
     figures = _figures(spark, query, name, out, time.monotonic() - began)
-    spark.stop()
+    close_session(spark)
     print(json.dumps(figures))
     return 0
 

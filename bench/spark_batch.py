@@ -26,7 +26,7 @@ from bench.machine import MIB
 from bench.spark_process import publish, sampled
 from pipeline.backfill.batch import backfill_at_once
 from pipeline.backfill.run import BackfillSource, BatchLimits, backfill
-from pipeline.session import SessionOptions, open_session
+from pipeline.session import SessionOptions, close_session, open_session
 from service.config.load import load
 from tools.jars import RUN_FOLDER
 
@@ -94,7 +94,7 @@ class History(NamedTuple):
             return
         spark = open_session()
         self.rows(spark).write.format("delta").mode("overwrite").save(str(self.folder))
-        spark.stop()
+        close_session(spark)
 
 
 class Run(NamedTuple):
@@ -180,7 +180,7 @@ def _child(form: str, history: str, out: str) -> int:
         counts = backfill(spark, config, source, Path(out, "target"), limits=limits)
     seconds = time.monotonic() - began
     of = {each.verdict: each.records for each in counts}
-    spark.stop()
+    close_session(spark)
     print(json.dumps([seconds, of["accepted"], of["duplicate"]]))
     return 0
 

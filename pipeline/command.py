@@ -115,7 +115,7 @@ def tables(
         # --help works without Spark.
         from pipeline.outputs import configured_tables  # noqa: PLC0415
         from pipeline.progress import MetricsAddress, observed  # noqa: PLC0415
-        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
+        from pipeline.session import SessionOptions, session_for  # noqa: PLC0415
         from pipeline.tables import (  # noqa: PLC0415
             RunOptions,
             TableLayout,
@@ -147,17 +147,16 @@ def tables(
         named = [topic for each in source.topics.values() for topic in each]
         read = ", ".join(named) or "the topics of the routes"
         say(f"starting Spark, which then reads {visible(read)} into {visible(target)}")
-        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
-        try:
-            with observed(spark, TerminalOutput(stderr=True), metrics) as observer:
-                if config is not None:
-                    found = configured_tables(spark, read_config(config), source)
-                    source = source if source.topics else found.source
-                    if address is None:
-                        layout = layout._replace(addresses=found.addresses)
-                result = update_tables(spark, source, target, layout, options, observer.gap_found)
-        finally:
-            spark.stop()
+        with (
+            session_for(SessionOptions(jars, master, tuple(conf or ()))) as spark,
+            observed(spark, TerminalOutput(stderr=True), metrics) as observer,
+        ):
+            if config is not None:
+                found = configured_tables(spark, read_config(config), source)
+                source = source if source.topics else found.source
+                if address is None:
+                    layout = layout._replace(addresses=found.addresses)
+            result = update_tables(spark, source, target, layout, options, observer.gap_found)
     printed = Table("table", "rows added", "rows", title=f"Tables in {target}")
     for table in result.tables:
         printed.add_row(table.name, f"{table.added:,}", f"{table.total:,}")
@@ -187,16 +186,13 @@ def compact(
     with spark_command():
         # --help works without Spark.
         from pipeline.compaction import CompactOptions, compact_target  # noqa: PLC0415
-        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
+        from pipeline.session import SessionOptions, session_for  # noqa: PLC0415
         from pipeline.storage import StorageFolder  # noqa: PLC0415
 
         since = None if days is None else datetime.now(UTC) - timedelta(days=days)
-        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
-        try:
+        with session_for(SessionOptions(jars, master, tuple(conf or ()))) as spark:
             options = CompactOptions(since, vacuum_hours, dry_run)
             results = compact_target(spark, StorageFolder.of(spark, target), options)
-        finally:
-            spark.stop()
     printed = Table("table", "files merged", "into", "unused files", title=f"Tables in {target}")
     for each in results:
         unused = "deleted" if each.unused is None else f"{each.unused:,}"

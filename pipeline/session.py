@@ -9,9 +9,11 @@ understand them.
 """
 
 import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +54,10 @@ _NO_TABLES: Final = Path(tempfile.gettempdir(), "ringfence-no-tables")
 """Folder for tables without a path. There are none, but Spark creates the folder."""
 
 
+_JAVA_OPTIONS: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_JVM_EXIT_S: Final = 10.0
+
+
 class SessionOptions(NamedTuple):
     """What the command line says about a session of this process."""
 
@@ -65,6 +71,16 @@ class SessionOptions(NamedTuple):
 def is_submitted(environ: Mapping[str, str]) -> bool:
     """Return whether `spark-submit` started this process, on a cluster or locally."""
     return "PYSPARK_GATEWAY_PORT" in environ
+
+
+@contextmanager
+def session_for(options: SessionOptions) -> Iterator[SparkSession]:
+    """Open a session for a `with` block, and close it after the block; raise as `open_session`."""
+    session = open_session(options)
+    try:
+        yield session
+    finally:
+        close_session(session)
 
 
 def open_session(options: SessionOptions = SessionOptions()) -> SparkSession:  # noqa: B008 - a value
@@ -93,6 +109,28 @@ def open_session(options: SessionOptions = SessionOptions()) -> SparkSession:  #
     return session
 
 
+def close_session(session: SparkSession) -> None:
+    """Stop a session, and the JVM that this process started for it.
+
+    The JVM is killed where it does not end by itself: the destructors of RocksDB may wait for its
+    compaction thread, and that thread for the JVM that calls the destructors.
+    """
+    gateway = SparkContext._gateway  # noqa: SLF001 - nothing else has the process
+    session.stop()
+    jvm: subprocess.Popen[bytes] | None = gateway.proc  # type: ignore[union-attr]
+    if jvm is None or jvm.stdin is None:  # that of `spark-submit`
+        return
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - another session has its own
+    gateway.shutdown()  # type: ignore[union-attr]
+    with suppress(OSError):
+        jvm.stdin.close()  # Spark ends at the end of its input
+    try:
+        jvm.wait(_JVM_EXIT_S)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
 def submitted_settings(options: SessionOptions, given: Mapping[str, str]) -> dict[str, str]:
     """Return what to set in a session of `spark-submit` that was given these settings."""
     if options.master is not None or options.conf:
@@ -117,7 +155,7 @@ def local_settings(options: SessionOptions) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        "spark.driver.extraJavaOptions": _java_options(given, os.environ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": cores,
@@ -135,6 +173,18 @@ def local_settings(options: SessionOptions) -> dict[str, str]:
         _EXTENSIONS: _added(given, _EXTENSIONS, _DELTA_EXTENSION),
         _JARS: _added(given, _JARS, *jars),
     }
+
+
+def _java_options(given: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Return the options of the JVM.
+
+    The serial collector keeps a heap of the default size small, where G1 lets it grow to a multiple
+    of what is used. For other sizes the JVM chooses, and Java refuses two choices.
+    """
+    is_chosen = any("GC" in environ.get(name, "") for name in _JAVA_OPTIONS)
+    is_default = "spark.driver.memory" not in given
+    collector = " -XX:+UseSerialGC" if is_default and not is_chosen else ""
+    return f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}{collector}"
 
 
 def _added(given: Mapping[str, str], name: str, *entries: str) -> str:

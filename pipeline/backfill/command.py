@@ -111,7 +111,7 @@ def backfill(
         from pipeline.backfill.accepted import AcceptedTable  # noqa: PLC0415
         from pipeline.backfill.batch import backfill_at_once  # noqa: PLC0415
         from pipeline.progress import MetricsAddress, observed  # noqa: PLC0415
-        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
+        from pipeline.session import SessionOptions, session_for  # noqa: PLC0415
 
         console, settings = TerminalOutput(), read_config(config)
         properties = properties_of(command_config)
@@ -125,9 +125,8 @@ def backfill(
         )
         if table and not is_file_managed(settings):
             console.print("settings: only those of the file, since a table needs no broker")
-        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
         metrics = None if metrics_port is None else MetricsAddress(metrics_host, metrics_port)
-        try:
+        with session_for(SessionOptions(jars, master, tuple(conf or ()))) as spark:
             wanted = accepted and AcceptedTable.of(spark, accepted, target)
             if wanted:
                 wanted.check()
@@ -149,8 +148,6 @@ def backfill(
                     )
             if wanted:
                 wanted.write(source, console.print)
-        finally:
-            spark.stop()
     summary = Table("address", "strategy", "verdict", "records", title=f"Verdicts in {target}")
     for each in counts:
         summary.add_row(each.address or "", each.strategy or "", each.verdict, f"{each.records:,}")
@@ -189,26 +186,25 @@ def seed(
     with spark_command():
         # --help works without Spark.
         from pipeline.backfill.seed import seed as run  # noqa: PLC0415
-        from pipeline.session import SessionOptions, open_session  # noqa: PLC0415
+        from pipeline.session import SessionOptions, session_for  # noqa: PLC0415
         from service.cli.http import client_of  # noqa: PLC0415
         from service.cli.target import TargetOptions, where  # noqa: PLC0415
 
         console = TerminalOutput()
         api = where(TargetOptions(url, token_file, ca_file), os.environ)
-        spark = open_session(SessionOptions(jars, master, tuple(conf or ())))
-        try:
-            with client_of(api, 60.0, console.print) as client:
-                result = run(
-                    spark,
-                    target,
-                    client,
-                    instead_of=input_,
-                    reason=reason,
-                    dry_run=dry_run,
-                    say=console.print,
-                )
-        finally:
-            spark.stop()
+        with (
+            session_for(SessionOptions(jars, master, tuple(conf or ()))) as spark,
+            client_of(api, 60.0, console.print) as client,
+        ):
+            result = run(
+                spark,
+                target,
+                client,
+                instead_of=input_,
+                reason=reason,
+                dry_run=dry_run,
+                say=console.print,
+            )
     summary = Table("address", "sent", "new", title=f"Sent to {api.url}")
     for each in result.addresses:
         new = "" if each.new is None else f"{each.new:,}"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 
 from pipeline.charts import slot_width_ms
 from pipeline.errors import CONTRADICTION, PipelineError
-from pipeline.session import SessionOptions, open_session
+from pipeline.session import SessionOptions, session_for
 from pipeline.steps import say
 from pipeline.storage import StorageFolder
 from pipeline.table_format import format_of
@@ -120,11 +120,8 @@ def run_quality(
 ) -> QualityResult:
     """Compute the views of the tables in a session of its own; raise PipelineError."""
     say(f"starting Spark, which then reads the tables in {visible(target)}")
-    spark = open_session(session)
-    try:
+    with session_for(session) as spark:
         return quality_of(spark, target, since, by)
-    finally:
-        spark.stop()
 
 
 def quality_of(

@@ -35,7 +35,7 @@ from pipeline.reconcile.scope import (
 )
 from pipeline.reconcile.since import Since, load_since, next_since, save_since
 from pipeline.reconcile.snapshot import Snapshot, Spans, take_snapshot
-from pipeline.session import SessionOptions, open_session
+from pipeline.session import SessionOptions, session_for
 from pipeline.source import read_spans
 from pipeline.steps import say
 from pipeline.storage import StorageFolder
@@ -78,16 +78,15 @@ def run_reconcile(
     config = read_config(file)
     cluster = ClusterTopics(servers_of(config.kafka), java_properties(config.kafka, properties))
     say("starting Spark")
-    spark = open_session(session)
-    try:
-        return reconcile(spark, config, cluster, look, lake)
-    except (Py4JJavaError, PySparkException) as error:
-        raise reading_failed(cluster.servers, str(error)) or error from error
-    finally:
-        folder = spark.sparkContext.getCheckpointDir()
-        if folder is not None:  # Spark's own one within `spark.checkpoint.dir`
-            StorageFolder.of(spark, folder).delete()
-        spark.stop()
+    with session_for(session) as spark:
+        try:
+            return reconcile(spark, config, cluster, look, lake)
+        except (Py4JJavaError, PySparkException) as error:
+            raise reading_failed(cluster.servers, str(error)) or error from error
+        finally:
+            folder = spark.sparkContext.getCheckpointDir()
+            if folder is not None:  # Spark's own one within `spark.checkpoint.dir`
+                StorageFolder.of(spark, folder).delete()
 
 
 def reconcile(

@@ -33,21 +33,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    from pipeline.session import open_session  # noqa: PLC0415 - needs pyspark
+    from pipeline.session import SessionOptions, session_for  # noqa: PLC0415 - needs pyspark
 
-    session = open_session()
-    yield session
-    session.stop()
+    with session_for(SessionOptions()) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")
-def command(spark: "SparkSession") -> Callable[..., Result]:
+def command(
+    spark: "SparkSession",  # noqa: ARG001 - open as long as the commands use it
+) -> Callable[..., Result]:
     """`ringfence pipeline ...` in the session that all share, which it does not stop."""
 
     def run(*words: str) -> Result:
         former = signal.getsignal(signal.SIGTERM)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(spark), "stop", lambda _session: None)
+            patch.setattr("pipeline.session.close_session", lambda _session: None)
             try:
                 return CliRunner().invoke(app, words)
             finally:

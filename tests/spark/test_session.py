@@ -44,6 +44,22 @@ print("ROWS", spark.sql("select * from delta.`" + spark.conf.get("spark.sql.ware
     + "/three`").count())
 """
 
+HANG = """
+import os, signal
+from pyspark import SparkContext
+import pipeline.session
+pipeline.session._JVM_EXIT_S = 1
+spark = pipeline.session.open_session(pipeline.session.SessionOptions(master="local[1]"))
+jvm, stop = SparkContext._gateway.proc, spark.stop
+spark.stop = lambda: (stop(), os.kill(jvm.pid, signal.SIGSTOP))
+pipeline.session.close_session(spark)
+print("ENDED", jvm.returncode)
+with pipeline.session.session_for(pipeline.session.SessionOptions(master="local[1]")) as spark:
+    jvm = SparkContext._gateway.proc
+    print("ROWS", spark.range(3).count())
+print("ENDED", jvm.returncode)
+"""
+
 
 def test_a_submitted_job_keeps_the_settings_it_was_given() -> None:
     given = {
@@ -108,6 +124,18 @@ def test_spark_submit_needs_only_the_packages_of_the_page(tmp_path: Path) -> Non
     assert told["ROWS"] == "3"
 
 
+def test_a_jvm_ends_with_its_session_and_is_killed_where_it_hangs() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", HANG],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.splitlines() == ["ENDED -9", "ROWS 3", "ENDED 0"]
+
+
 def test_a_session_of_our_own_uses_the_whole_machine_and_only_this_machine() -> None:
     here = local_settings(SessionOptions())
     cores = str(len(os.sched_getaffinity(0)))
@@ -127,6 +155,20 @@ def test_master_and_settings_of_the_command_override_those_of_our_own_session() 
     assert here["spark.sql.extensions"] == f"org.example.Theirs,{DELTA}"
     assert here["spark.jars"].startswith("/a.jar,/")
     assert here["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_a_small_heap_has_the_serial_collector_unless_somebody_chose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def options(*conf: str) -> str:
+        return local_settings(SessionOptions(conf=conf))["spark.driver.extraJavaOptions"]
+
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+    assert "-XX:+UseSerialGC" in options()
+    assert "GC" not in options("spark.driver.memory=8g")
+    assert options("spark.driver.extraJavaOptions=-Da=b") == "-Da=b"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
+    assert "GC" not in options()
 
 
 def test_workers_of_a_local_session_are_forked_with_what_they_import(spark: SparkSession) -> None:
