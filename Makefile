@@ -91,7 +91,7 @@ reconcile: .venv/spark ## after make run: the proof from its topics that nothing
 test-spark: .venv/dev .venv/spark ## the pipeline on a real Spark and a real broker
 	$(BIN)/pytest -q -m spark
 
-bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Streams and Quix Streams
+bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Streams, Flink and Quix Streams
 	$(BIN)/python -m bench $(ARGS)
 
 bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (45 minutes; ARGS="--only ids_held")

@@ -19,6 +19,10 @@ ROOT: Final = Path(__file__).parents[1]
 QUIX_PYTHON: Final = ROOT / ".venv" / "quix" / "bin" / "python"
 ATTACHED: Final = (sys.executable, "-I", "-S", str(LAUNCH), "attached")
 SAMPLES: Final = "samples.json"
+_FLINK_OPENS: Final = tuple(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.lang", "java.util")
+)
+"""What Flink's own configuration opens to it."""
 _END_S: Final = 60
 
 
@@ -105,6 +109,15 @@ def _kafka_streams(stage: Stage) -> list[str]:
     ]
 
 
+def _flink(stage: Stage, state: str, checkpoint_ms: int) -> list[str]:
+    return [
+        *(java_command(), "-Xmx1g", *_FLINK_OPENS, "-cp", classpath("flink", "FlinkPeer")),
+        *("FlinkPeer", stage.bootstrap_servers, stage.group, stage.input, stage.output),
+        *(stage.dead_letter, str(stage.folder / "flink"), str(stage.id_cache_size)),
+        *(state, str(checkpoint_ms)),
+    ]
+
+
 def _quix(stage: Stage) -> list[str]:
     return [
         *(str(QUIX_PYTHON), str(ROOT / "bench" / "peers" / "quix.py")),
@@ -136,6 +149,10 @@ NATIVE_FLOOR: Final = Arm(
     lambda stage: [sys.executable, "-m", "bench.native_floor", str(_config(stage))],
 )
 KAFKA_STREAMS: Final = Arm("kafka_streams", _kafka_streams)
+FLINK: Final = Arm("flink", lambda stage: _flink(stage, "hashmap", 1_000))
+FLINK_OFTEN: Final = Arm("flink_often", lambda stage: _flink(stage, "hashmap", 100))
+"""Flink with ten checkpoints a second: its output becomes visible with a checkpoint."""
+FLINK_ROCKSDB: Final = Arm("flink_rocksdb", lambda stage: _flink(stage, "rocksdb", 1_000))
 QUIX: Final = Arm("quix", _quix)
 
 

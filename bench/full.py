@@ -40,6 +40,7 @@ _WIDTH: Final = 150
 """Width of the tables if the output is not a terminal."""
 SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "peers": partial(peers, key="peers"),
+    "flink": partial(peers, key="flink"),
     "quix": partial(peers, key="quix"),
     **{key: partial(swept, sweep=sweep) for key, sweep in SWEEPS.items()},
     "instances": instances,

@@ -56,17 +56,19 @@ def follow(
 
 
 def pace(points: list[Point], cpu_s: Sequence[float] = ()) -> Pace:
-    """Return records per second; the second half means little in a run of only two commits.
+    """Return records per second; the second half means little in a run of few commits.
 
-    `cpu_s` has the CPU time that the arm had used at each point.
+    The second half ends before the last commit if it has an earlier one: an arm that commits rarely
+    may commit long after its last record. `cpu_s` has the CPU time used at each point.
     """
-    half, last = points[-1].records / 2, points[-1].records
-    rates = _rate(points[0], points[-1]), pace_from(points, half)
+    half = points[-1].records / 2
+    first = next(number for number, each in enumerate(points) if each.records >= half)
+    last = max(len(points) - 2, min(first + 1, len(points) - 1))
+    rates = _rate(points[0], points[-1]), _rate(points[first], points[last])
     if not cpu_s:
         return Pace(*rates)
-    first = next(number for number, each in enumerate(points) if each.records >= half)
-    used_s = cpu_s[-1] - cpu_s[first]
-    return Pace(*rates, used_s * 1e6 / max(1, last - points[first].records))
+    used_s = cpu_s[last] - cpu_s[first]
+    return Pace(*rates, used_s * 1e6 / max(1, points[last].records - points[first].records))
 
 
 def pace_from(points: list[Point], records: float) -> float:

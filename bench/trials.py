@@ -3,7 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from bench.arms import FLOOR, IN_PYTHON, KAFKA_STREAMS, NATIVE_FLOOR, QUIX, RINGFENCE, Arm
+from bench.arms import (
+    FLINK,
+    FLINK_OFTEN,
+    FLINK_ROCKSDB,
+    FLOOR,
+    IN_PYTHON,
+    KAFKA_STREAMS,
+    NATIVE_FLOOR,
+    QUIX,
+    RINGFENCE,
+    Arm,
+)
 from bench.progress import Pace
 from bench.results import Comparison
 from bench.venue import Venue
@@ -15,6 +26,9 @@ TITLES: Final[Mapping[str, str]] = {
     "floor": "floor: pass-through, no deduplication",
     "native_floor": "the same in compiled code",
     "kafka_streams": "Kafka Streams, the same ring",
+    "flink": "Flink, the same ring, a checkpoint a second",
+    "flink_often": "Flink, ten checkpoints a second",
+    "flink_rocksdb": "Flink, the ring in RocksDB",
     "quix": "Quix Streams, state by key",
 }
 
@@ -50,6 +64,7 @@ TRIALS: Final = (
         (FLOOR, RINGFENCE, NATIVE_FLOOR, IN_PYTHON, KAFKA_STREAMS),
         {},
     ),
+    Trial("flink", "Flink", Workload(), (RINGFENCE, FLINK, FLINK_OFTEN, FLINK_ROCKSDB), {}),
     Trial("quix", "State by key", Workload(records=400_000), (RINGFENCE, QUIX), {}),
     Trial("batch", "Batches of 1,000", Workload(), (FLOOR, RINGFENCE), {"batch_records": 1_000}),
     Trial(
