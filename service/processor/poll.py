@@ -1,8 +1,9 @@
 """Poller: reads the records of one transaction, in small pieces.
 
 A record is decided and sent while it is still in the processor's cache, which ten thousand records
-exceed. So a batch is read in pieces. The first one waits for records as long as a batch may wait to
-fill, the others for what is left of that, and not long, since a transaction is open. Pieces shrink
+exceed. So a batch is read in pieces. It begins to fill when the one before has read its last, since
+records arrive while that one is committed. All pieces together wait for records until the batch is
+full or has filled for as long as it may, but not long once a transaction is open. Pieces shrink
 while deciding is slow, since most of that time goes into loading the state of addresses.
 """
 
@@ -28,6 +29,11 @@ _FIRST: Final = 64
 """The first piece of a life: memory is empty, so each record may load its address."""
 _PIECE_S: Final = 0.25
 """Target time for deciding a piece."""
+_LEAST_WAIT: Final = 0.25
+"""Least wait of a batch, as a factor of the time for which one may fill.
+
+After a long commit it would not wait at all, and end when the client has no records for a moment.
+"""
 _OPEN_S: Final = 0.05
 """How long a transaction may wait for further pieces: readers of the output wait with it."""
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -65,6 +71,8 @@ class Poller:
         """Mean memory of a record in the last piece."""
         self._is_single_piece = False
         """Whether the next transaction has one piece."""
+        self._stopped_s = float("-inf")
+        """When the last piece was read."""
         self._waits_until_s = 0.0
         """Until when the current transaction waits for records."""
         self.spent_s = 0.0
@@ -75,8 +83,10 @@ class Poller:
 
         Errors go to `on_error` first. If it raises, the errors that follow stay for the next call.
         """
-        wait_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
-        self._waits_until_s = self._clock.monotonic_s() + min(wait_s, _OPEN_S)
+        fills_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
+        now_s = self._clock.monotonic_s()
+        wait_s = max(self._stopped_s + fills_s - now_s, _LEAST_WAIT * fills_s)
+        self._waits_until_s = now_s + min(wait_s, _OPEN_S)
         records = self._kept
         if not (records or self._errors):
             records = self._consumed(self._settings.batch_records_max, wait_s)
@@ -148,7 +158,8 @@ class Poller:
         at_once = min(self.records_at_once, max(1, _PIECE_BYTES // self._mean_bytes))
         consumed = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
         messages = cast("list[Message] | Records", consumed)
-        took_s = self._clock.monotonic_s() - started_s
+        self._stopped_s = self._clock.monotonic_s()
+        took_s = self._stopped_s - started_s
         self.spent_s += took_s
         if messages:
             self._reporter.stage("poll", took_s)

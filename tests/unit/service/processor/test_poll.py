@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from service.native.records import Records
 from service.processor import poll as poller
 from service.processor.fetcher import topic_partition_of
 from service.processor.transaction import OutcomeUnknownError
@@ -126,15 +127,71 @@ def test_an_error_behind_one_that_ends_the_turn_is_handled_in_the_next(
     loop = living.running()
     codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._FATAL)
     answers = iter([[Message(error=KafkaError(code)) for code in codes]])
-    monkeypatch.setattr(loop.assignment.consumer, "consume", lambda *_: next(answers, []))
+    monkeypatch.setattr(loop.assignment.consumer, "consume", lambda *_: next(answers))
     loop.turn()
+    with pytest.raises(OutcomeUnknownError):
+        loop.turn()  # and reads nothing before
+
+
+def test_an_error_among_records_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    living = Living()
+    loop = living.running()
+    living.send(*"ab")
+    consumer = loop.assignment.consumer
+    consume, seen = consumer.consume, list[KafkaError]()
+
+    def consumed(most: int, timeout: float) -> list[Message]:
+        error = Message("orders", 0, 1, error=KafkaError(KafkaError._TRANSPORT))
+        found = consume(most, timeout)
+        return [*found[:1], error, *found[1:]] if found else found
+
+    monkeypatch.setattr(consumer, "consume", consumed)
+    monkeypatch.setattr(loop.failures, "on_client_error", lambda error, _: seen.append(error))
+    loop.turn()
+    assert living.values("orders.unique") == ["a", "b"]
+    assert [error.code() for error in seen] == [KafkaError._TRANSPORT]
+
+
+def test_errors_beside_a_compiled_piece_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Living()
+    loop = living.running()
+    errors = [(KafkaError(KafkaError._FATAL), None)]
+    monkeypatch.setattr(loop.assignment.consumer, "consume", lambda *_: Records.of([], errors))
     with pytest.raises(OutcomeUnknownError):
         loop.turn()
 
 
+def test_kept_records_are_taken_in_pieces_too() -> None:
+    living = Living(batch_bytes_max=1000)
+    loop = living.running()
+    living.send("a", "b", size=1000)
+    loop.turn()  # b is kept
+    living.send("c")
+    loop.poller._kept = [*loop.poller._kept, *loop.assignment.consumer.consume(9, 0)]
+    loop.poller.records_at_once = 1
+    batch = loop.poller.poll(9)
+    read = [record.value() or b"" for each in batch.slices for record in each.messages]
+    assert [value[:1] for value in read] == [b"b"]
+
+
+def test_a_record_larger_than_a_piece_may_be_is_read_nonetheless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(poller, "_PIECE_BYTES", 100)
+    living = Living()
+    loop = living.running()
+    living.send("a", "b", size=1000)
+    turns(loop, 3)
+    assert living.committed() == 2
+
+
 @pytest.mark.parametrize(
     ("batch_wait_ms", "expected"),
-    [(20, [0.020, 0.012, 0.004]), (10_000, [10.0, 0.042, 0.034])],  # a transaction is open then
+    [
+        (20, [0.020, 0.012, 0.004]),
+        (10_000, [10.0, 0.042, 0.034]),  # a transaction is open then
+    ],
 )
 def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill(
     batch_wait_ms: int, expected: list[float], monkeypatch: pytest.MonkeyPatch
@@ -155,6 +212,28 @@ def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill
     loop.turn()
     assert waits == pytest.approx(expected, abs=1e-6)
     assert living.values("orders.unique") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("commit_s", "expected"), [(0.0, 0.020), (0.006, 0.014), (0.018, 0.005), (9.0, 0.005)]
+)
+def test_a_batch_fills_while_the_one_before_is_committed(
+    commit_s: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = Living(batch_wait_ms=20)
+    loop = living.running()
+    living.send("a")
+    loop.turn()
+    living.clock.sleep(commit_s)
+    waits: list[float] = []
+
+    def consumed(_most: int, timeout: float) -> list[Message]:
+        waits.append(timeout)
+        return []
+
+    monkeypatch.setattr(loop.assignment.consumer, "consume", consumed)
+    loop.turn()
+    assert waits == pytest.approx([expected], abs=1e-6)
 
 
 def test_what_was_kept_is_forgotten_when_its_predecessors_are_read_again() -> None:
