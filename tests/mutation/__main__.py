@@ -2,7 +2,8 @@
 
 ARGS takes groups of tests/mutation/core.py or paths, and `--sample 400`. What is judged stays in
 .run/mutants, so that a run that was ended goes on; a mutant is judged again when its function or
-the tests that judged it are changed.
+the tests that judged it are changed. What tests/mutation/equivalent.toml explains is judged with
+`--again` alone.
 """
 
 import argparse
@@ -39,12 +40,13 @@ def main(arguments: list[str] | None = None) -> None:
         some = random.Random(given.seed).sample(list(every), min(given.sample, len(every)))
         chosen = {key: every[key] for key in every if key in set(some)}
     explained = Explained(root / "tests" / "mutation" / "equivalent.toml")
-    run = Run(options, chosen)
+    judged = chosen if given.again else unexplained(chosen, explained)
+    run = Run(options, judged)
     if given.report:
         run.load()
     else:
         run.go()
-    known = {key: result for key in chosen if (result := run.known(key)) is not None}
+    known = {key: result for key in judged if (result := run.known(key)) is not None}
     lines = list(report(root, chosen, known, explained, run.could_be_run))
     files = {mutant.path for mutant in every.values()}
     identities = {mutant.identity for mutant in every.values()}
@@ -66,9 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="children at once")
     parser.add_argument(
-        "--budget", type=float, default=20.0, help="seconds of tests for one mutant at most"
+        "--budget", type=float, default=60.0, help="seconds of traced tests for one mutant at most"
     )
-    parser.add_argument("--again", action="store_true", help="judge what is judged already")
+    parser.add_argument(
+        "--again", action="store_true", help="judge what is judged already, or explained"
+    )
     parser.add_argument("--report", action="store_true", help="tell what is known, judge nothing")
     parser.add_argument("--root", type=Path, default=Path.cwd(), help=argparse.SUPPRESS)
     parser.add_argument("--packages", nargs="*", default=PACKAGES, help=argparse.SUPPRESS)
@@ -85,6 +89,13 @@ def _paths(root: Path, targets: list[str]) -> list[str]:
             sys.exit(f"{pattern}: there is no such file or group")
         found |= dict.fromkeys(str(path.relative_to(root)) for path in files)
     return list(found)
+
+
+def unexplained(mutants: dict[str, Mutant], explained: Explained) -> dict[str, Mutant]:
+    """Return the mutants that a test has to find."""
+    return {
+        key: mutant for key, mutant in mutants.items() if mutant.identity not in explained.reasons
+    }
 
 
 def _mutants(root: Path, path: str) -> list[Mutant]:

@@ -22,15 +22,17 @@ def report(
     for key, mutant in mutants.items():
         count = counts.setdefault(mutant.path, Counter())
         result = results.get(key)
+        is_found = result is not None and result.outcome in FOUND
+        if mutant.identity in explained.reasons and not is_found:
+            count["mutants"] += 1
+            count["explained"] += 1
+            continue
         if result is None:
             count["not judged"] += 1
             continue
         count["mutants"] += 1
-        if result.outcome not in FOUND and mutant.identity in explained.reasons:
-            count["explained"] += 1
-            continue
         count[result.outcome] += 1
-        if result.outcome not in FOUND:
+        if not is_found:
             yield f"{result.outcome}: {key}"
             of_all = f"{result.tests} of {tests_of(key)} tests were run"
             yield f"  {'no test executes it' if result.outcome == UNREACHED else of_all}"
