@@ -29,7 +29,7 @@ _FIRST: Final = 64
 """The first piece of a life: memory is empty, so each record may load its address."""
 _PIECE_S: Final = 0.25
 """Target time for deciding a piece."""
-_LEAST_WAIT: Final = 0.25
+_LEAST_WAIT: Final = 0.5
 """Least wait of a batch, as a factor of the time for which one may fill.
 
 After a long commit it would not wait at all, and end when the client has no records for a moment.

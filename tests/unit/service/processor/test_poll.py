@@ -215,7 +215,7 @@ def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill
 
 
 @pytest.mark.parametrize(
-    ("commit_s", "expected"), [(0.0, 0.020), (0.006, 0.014), (0.018, 0.005), (9.0, 0.005)]
+    ("commit_s", "expected"), [(0.0, 0.020), (0.006, 0.014), (0.018, 0.010), (9.0, 0.010)]
 )
 def test_a_batch_fills_while_the_one_before_is_committed(
     commit_s: float, expected: float, monkeypatch: pytest.MonkeyPatch
