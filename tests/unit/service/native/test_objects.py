@@ -1,0 +1,153 @@
+"""A plain record never becomes a Python object; which records do, by route and batch."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Message
+
+from ringfence.headers import DUPLICATE_ID
+from service.dedup.evaluator import _ROOM_BYTES, Columns, Evaluator
+from service.dedup.transaction_group import TransactionGroups
+from service.native.records import Records
+from tests.fakes.log import FakeCluster
+from tests.support.deciding import World, cluster_of, record
+from tests.support.native import native_deciding, needs_native
+from tests.unit.service.dedup.test_evaluator import ROUTE
+
+pytestmark = needs_native
+
+NOTHING: Mapping[str, object] = {}
+RECORDS = 40
+IDS = 4
+
+
+@pytest.fixture
+def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The rows of the records that were asked for as objects."""
+    made, getitem = list[int](), Records.__getitem__
+
+    def counted(self: Records, index: int | slice) -> object:
+        found = getitem(self, index)
+        if isinstance(index, int):
+            made.append(index)
+        return found
+
+    monkeypatch.setattr(Records, "__getitem__", counted)
+    with native_deciding():
+        yield made
+
+
+def world(on_duplicate: str = "dead_letter", route: Mapping[str, object] = NOTHING) -> World:
+    cluster = cluster_of(orders_unique=3, orders_dlq=3, a=3)
+    settings = {"#": {"on_duplicate": on_duplicate}}
+    return World(replace(ROUTE, **route), settings, cluster)  # type: ignore[arg-type]
+
+
+def messages(ids: int = RECORDS, size: int = 1) -> list[Message]:
+    """Records of two addresses in turn; with fewer ids than records the later ones are repeats."""
+    return [
+        record(
+            number,
+            ("address", b"ab"[number % 2 : number % 2 + 1]),
+            ("other", b"a"),
+            (DUPLICATE_ID, b"%d" % (number % ids)),
+            key=b"k",
+            value=bytes(size),
+        )
+        for number in range(RECORDS)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("route", "made"),
+    [
+        ({}, 1),
+        ({"address": "{key}"}, 1),
+        ({"address": "{header:address}"}, 2),
+        ({"output": "a"}, 1),
+    ],
+    ids=str,
+)
+def test_only_the_first_record_of_an_address_becomes_an_object(
+    route: dict[str, object], made: int, objects: list[int]
+) -> None:
+    plan = world(route=route).decide(*messages())
+    assert plan.tally.accepted.total() == RECORDS
+    assert len(objects) == made
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        {"id": "{header:_DUPL_ID}"},
+        {"address": "{header:address}{header:other}"},
+        {"output": "{header:other}"},
+    ],
+    ids=str,
+)
+def test_all_records_become_objects_where_the_address_decides_too_little(
+    route: dict[str, object], objects: list[int]
+) -> None:
+    world(route=route).decide(*messages())
+    assert len(objects) >= RECORDS
+
+
+@pytest.mark.parametrize("on_duplicate", ["dead_letter", "drop"])
+def test_repeats_become_no_objects(on_duplicate: str, objects: list[int]) -> None:
+    plan = world(on_duplicate).decide(*messages(IDS))
+    assert plan.tally.duplicates.total() == RECORDS - IDS
+    assert len(objects) == 1
+
+
+@pytest.mark.parametrize(
+    ("on_duplicate", "route"),
+    [("mark", {}), ("dead_letter", {"dead_letter": "{header:other}"})],
+)
+def test_repeats_that_are_sent_by_more_than_their_address_become_objects(
+    on_duplicate: str, route: dict[str, object], objects: list[int]
+) -> None:
+    plan = world(on_duplicate, route).decide(*messages(IDS))
+    assert plan.tally.duplicates.total() == RECORDS - IDS
+    assert len(objects) >= 1 + RECORDS - IDS
+
+
+def test_larger_values_and_further_transactions_open_an_address_again(objects: list[int]) -> None:
+    here = world()
+    for size, made in ((1, 1), (1, 1), (1_000, 1)):
+        objects.clear()
+        here.decide(*messages(size=size))
+        assert len(objects) == made
+
+
+@pytest.mark.parametrize("topic", ["orders.unique", "orders.dlq"])
+def test_no_record_is_plain_that_may_not_fit(topic: str, objects: list[int]) -> None:
+    size = 100
+    for bytes_max, fits in ((4 * size + _ROOM_BYTES, True), (4 * size + _ROOM_BYTES - 1, False)):
+        cluster = FakeCluster()
+        for each in ("orders.unique", "orders.dlq"):
+            limit = bytes_max if each == topic else 1 << 20
+            cluster.create_topic(each, 3, record_bytes_max=limit)
+        objects.clear()
+        World(ROUTE, {}, cluster).decide(*messages(IDS, size))
+        assert (len(objects) == 1) == fits
+
+
+@pytest.mark.parametrize(("plain", "alone"), [(0, 17), (10, 17), (17, 17), (18, 18), (30, 30)])
+def test_where_most_are_not_plain_python_decides_the_rest_at_once(
+    plain: int, alone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After more than 16 that compiled code had to leave one by one."""
+    calls, decide = list[int](), Evaluator.decide
+
+    def counted(self: Evaluator, columns: Columns, grouping: TransactionGroups) -> None:
+        calls.append(len(columns.messages))
+        decide(self, columns, grouping)
+
+    monkeypatch.setattr(Evaluator, "decide", counted)
+    some = messages()[:plain]
+    others = [record(plain + n, (DUPLICATE_ID, b"o%d" % n), timestamp_ms=0) for n in range(60)]
+    with native_deciding():
+        plan = world().decide(*some, *others)
+    assert plan.tally.accepted.total() == plain + 60
+    assert calls == [plain + 60, *(1 for _ in range(alone))]
