@@ -51,7 +51,7 @@ class Reach:
         traced = {}
         for test, (seconds, wall_s, files, lines) in self.traced.items():
             found = {f: numbers[f].setdefault(mask, len(numbers[f])) for f, mask in lines.items()}
-            traced[test] = round(seconds, 4), round(wall_s, 4), files, found
+            traced[test] = seconds, wall_s, files, found
         masks = {file: [f"{mask:x}" for mask in each] for file, each in numbers.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"others": self.others, "masks": masks, "traced": traced}))

@@ -91,7 +91,8 @@ class Warm:
             traces.switch_context(item.nodeid)
             cpu_s, wall_s = time.process_time(), time.monotonic()
             if self.passes(item, _after(items, number)):
-                costs[item.nodeid] = time.process_time() - cpu_s, time.monotonic() - wall_s
+                took_s = time.process_time() - cpu_s, time.monotonic() - wall_s
+                costs[item.nodeid] = round(took_s[0], 4), round(took_s[1], 4)
         traces.stop()
         return _traced(traces.get_data(), costs, items, root, tuple(packages))
 
