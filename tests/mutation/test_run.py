@@ -151,6 +151,7 @@ def test_a_known_mutant_is_found_or_survives_and_is_judged_again_when_its_tests_
     )
     assert survivor in text
     assert "-LIMIT = 3\n" in text
+    assert "are not judged yet" not in text
     assert "unused: return True [True → False]\n  no test executes it\n" in text
     assert text.count("super().__init__()") == 0
     assert f"explained, but no mutant: {BOX}Box.__init__: self.thing = None" in text
