@@ -83,6 +83,8 @@ def test_a_run_is_read_as_it_was_written(run: Segment) -> None:
     assert outline._replace(ids=tuple(outline.ids)) == SegmentSummary(
         run.first, run.floor, run.capacity, run.ids
     )
+    assert all(each in outline.ids for each in run.ids)
+    assert b"never" * 99 not in outline.ids
     numbers = range(run.first, run.end)
     rows = [SegmentEntry(*each) for each in zip(run.ids, map(run.origin, numbers), strict=True)]
     assert [row_of(value, number) for number in numbers] == rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.config.model import SchemaRegistrySettings
 from service.dedup.claim import identifier_of
-from service.dedup.field import FIELD, Field, UnrenderableError, field_of
+from service.dedup.field import FIELD, UNNAMED, Field, UnrenderableError, compiled_name, field_of
 from service.schemas.documents import Documents, connect, use
 from service.schemas.errors import RegistryUnavailableError
 from service.schemas.registry import RegisteredSchema
@@ -247,3 +247,23 @@ class Known:
 
     def close(self) -> None:
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("{key}", ""),
+        ("{header:id}", "id"),
+        ("{header:id\0}", UNNAMED),
+        ("{json:/id}", UNNAMED),
+        ("{sha256:value}", UNNAMED),
+    ],
+)
+def test_compiled_code_reads_the_key_and_headers_whose_names_c_can_hold(
+    text: str, name: str
+) -> None:
+    assert compiled_name(member(text)) == name
+
+
+def test_no_field_has_no_compiled_name() -> None:
+    assert compiled_name(None) is None

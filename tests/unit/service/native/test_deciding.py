@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence.headers import DUPLICATE_ID, Reason
 from service.config.tasks import Hop
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.decider import import_ids
-from service.dedup.record import KnownId, origin_header
+from service.dedup.record import KnownId, RejectedError, origin_header
 from service.processor.transaction import apply
 from state import cache
 from tests.support.deciding import CHANGELOG, NOW_MS, SOURCE, Decided, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native
-from tests.unit.service.dedup.test_evaluator import ROUTE, batches, new_worlds, plans
+from tests.unit.service.dedup.test_evaluator import ROUTE, batches, new_worlds, plans, records
 
 pytestmark = needs_native
 
@@ -47,6 +47,27 @@ def test_both_paths_decide_alike(
     with native_deciding():
         found = plans(world(), given_batches)
     assert [told(plan) for plan in found] == [told(plan) for plan in expected]
+
+
+@pytest.mark.parametrize("address", ["{topic}", "{key}", "{header:address}", "{key}{header:other}"])
+@settings(max_examples=100, deadline=None)
+@given(batch=st.lists(records, min_size=1, max_size=30), is_refused=st.booleans())
+def test_both_paths_forward_alike(batch: list[Any], address: str, *, is_refused: bool) -> None:
+    def forwarded() -> Decided:
+        world = World(replace(ROUTE, address=address, scope="address"))
+        if is_refused:
+            world.refused[SOURCE, 1] = RejectedError(Reason.TOO_LARGE, "of the broker")
+        return world.decide(
+            *(
+                record(offset, *headers, key=key, value=value, timestamp_ms=timestamp_ms)
+                for offset, (headers, key, value, timestamp_ms) in enumerate(batch)
+            )
+        )
+
+    expected = forwarded()
+    with native_deciding():
+        found = forwarded()
+    assert told(found) == told(expected)
 
 
 class Plain(NamedTuple):

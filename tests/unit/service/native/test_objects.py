@@ -112,6 +112,18 @@ def test_repeats_that_are_sent_by_more_than_their_address_become_objects(
     assert len(objects) >= 1 + RECORDS - IDS
 
 
+@pytest.mark.parametrize(
+    ("address", "made"),
+    [("{topic}", 1), ("{header:address}", 2), ("{header:address}{header:other}", RECORDS)],
+)
+def test_of_what_is_forwarded_only_the_first_of_a_value_becomes_an_object(
+    address: str, made: int, objects: list[int]
+) -> None:
+    plan = world(route={"address": address, "scope": "address"}).decide(*messages())
+    assert plan.tally.carried.total() == RECORDS
+    assert len(objects) == made
+
+
 def test_each_transaction_opens_an_address_again(objects: list[int]) -> None:
     here = world()
     for transactions in (1, 2, 3):
