@@ -40,6 +40,7 @@ STAGES: Final = {
     ),
     "commit": (
         "transaction.py:TransactionManager",
+        "transaction.py:_ChangelogWriter.left",
         "committer.py:Committer.commit.<locals>.build_offsets",
     ),
     "apply": (

@@ -30,7 +30,7 @@ _STEP_TIMEOUT_S: Final = 2.0
 
 _PAUSE_S: Final = 0.1
 
-_FLUSH_SLICE_S: Final = 0.25
+_WAIT_SLICE_S: Final = 0.25
 
 
 _NOT_DELIVERED: Final = KafkaFailure(
@@ -142,13 +142,19 @@ class TransactionManager:
             self._run(producer.begin_transaction)
             changelog = self._write(producer, plan, chain([first], parts), began_s)
             # If a changelog piece was not delivered, its offset in the changelog is unknown.
-            offsets = build_offsets({} if changelog.awaited else changelog.written)
+            offsets = build_offsets(changelog.written if changelog.is_written else {})
             # This fails if a record was not delivered, with the error of that record.
             self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
-            if changelog.awaited:
+            if not changelog.is_written:
                 raise TransactionAbortedError(_NOT_DELIVERED)
+            self._wait(producer, lambda: producer.flush(_WAIT_SLICE_S))
+            if self._waited_s(began_s) > self._timeout_s:
+                raise TransactionAbortedError(EXPIRED)  # a commit could not be aborted any more
         except (TransactionAbortedError, UndecidedError, OutcomeUnknownError) as failed:
             fault = failed.fault
+        except KafkaException as error:
+            # `produce` reports only that the transaction has failed, not because of which record.
+            fault = fault_of((_failed(producer) or error).args[0])
         except Exception:
             self._abort(producer, _UNDECIDED, began_s)
             raise
@@ -174,34 +180,31 @@ class TransactionManager:
     def _write(
         self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]], began_s: float
     ) -> "_ChangelogWriter":
-        """Send all records of the plan and flush them.
+        """Send all records of the plan, and wait until those of the changelog are delivered.
 
-        A record that was not delivered makes the next step fail with its error, so delivery reports
-        are requested only for the last records of changelogs, whose offsets are needed.
+        The input offsets need their offsets alone. So these records of a part are sent first, and
+        its outputs are delivered while the client sends the input offsets. A record that was not
+        delivered makes the next step fail with its error, so delivery reports are requested only
+        for the last records of changelogs.
         """
         changelog = _ChangelogWriter(plan.edits)
-        try:
-            for part in outputs:
-                self._on_wait(0.0)
-                if self._waited_s(began_s) > self._timeout_s / 2:
-                    raise TransactionAbortedError(SLOW)  # while there is still time to abort
-                send(producer, part)
-                changelog.write(producer)
+        for part in outputs:
+            self._on_wait(0.0)
+            if self._waited_s(began_s) > self._timeout_s / 2:
+                raise TransactionAbortedError(SLOW)  # while there is still time to abort
             changelog.write(producer)
-            self._flush(producer)
-        except KafkaException as error:
-            # `produce` reports only that the transaction has failed, not because of which record.
-            reason = _failed(producer) or error
-            raise TransactionAbortedError(fault_of(reason.args[0])) from reason
+            send(producer, part)
+        changelog.write(producer)
+        self._wait(producer, lambda: changelog.left(producer))
         return changelog
 
-    def _flush(self, producer: Producer) -> None:
-        """Wait until all records are delivered, one is refused, or the time is up.
+    def _wait(self, producer: Producer, left: Callable[[], int]) -> None:
+        """Wait until no record is left to be delivered, one is refused, or the time is up.
 
-        Once a record is refused the client sends no further ones, and `flush` would wait for them.
+        Once a record is refused the client sends no further ones, and these would be waited for.
         """
         started_s = self._clock.monotonic_s()
-        while producer.flush(_FLUSH_SLICE_S) and self._waited_s(started_s) < self._timeout_s:
+        while left() and self._waited_s(started_s) < self._timeout_s:
             self._on_wait(self._waited_s(started_s))
             if reason := _failed(producer):
                 raise reason
@@ -313,8 +316,15 @@ class _ChangelogWriter:
         self._sent: dict[PartitionId, int] = {}
         self.written: dict[PartitionId, int] = {}
         """The last changelog offset of each partition."""
-        self.awaited = 0
-        """Number of delivery reports that are still to come, or failed."""
+        self._awaited = 0
+        """Number of delivery reports that are still to come."""
+        self._is_lost = False
+        """Whether a piece was not delivered, or at an unknown offset."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether every piece was delivered at a known offset."""
+        return not (self._awaited or self._is_lost)
 
     def write(self, producer: Producer) -> None:
         """Send the edits that were added since the last call."""
@@ -324,18 +334,24 @@ class _ChangelogWriter:
                 self._sent[log] = len(edits)
                 self._write(producer, log, edits[sent:])
 
+    def left(self, producer: Producer) -> int:
+        """Wait for reports; return how many are left once a while has brought none."""
+        while self._awaited and producer.poll(_WAIT_SLICE_S):
+            pass
+        return self._awaited
+
     def _write(self, producer: Producer, log: PartitionId, edits: list[Edit]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             # The message of a failed report must not be accessed: a fatal error may be pending.
-            if error is not None:
-                return
-            offset = message.offset()
+            # Where a new leader refused a copy, the first was written, at an unknown offset.
+            offset = None if error is not None else message.offset()
+            self._awaited -= 1
             if offset is None:
-                return  # a new leader refused a copy: the first was written, at an unknown offset
-            self.written[log] = offset
-            self.awaited -= 1
+                self._is_lost = True
+            else:
+                self.written[log] = offset
 
-        self.awaited += 1
+        self._awaited += 1
         topic, partition = log
         records = [(topic, value, key, partition) for key, value in edits[:-1]]
         key, value = edits[-1]

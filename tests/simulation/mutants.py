@@ -328,7 +328,7 @@ MUTANTS: Final = (
     Mutant(
         "a piece that was not delivered is taken for one that was",
         "service/processor/transaction.py",
-        "build_offsets({} if changelog.awaited else changelog.written)",
+        "build_offsets(changelog.written if changelog.is_written else {})",
         "build_offsets(changelog.written)",
     ),
     Mutant(
