@@ -74,7 +74,7 @@ class FastPath:
         """Add what compiled code has found."""
         if self.lane is not None:
             repeats, number, time_ms = self.lane.take()
-            if repeats and self.drops and not self.repeats:
+            if not self.repeats:
                 self.dropped = number, time_ms
             self.repeats += repeats
 

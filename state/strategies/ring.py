@@ -116,13 +116,13 @@ class RingDraft:
     def admit_run(
         self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Admit ids in order; return the index and the number of each that is known.
+        """Admit ids in order, at least one; return the index and the number of each that is known.
 
         The effect is that of `admit` for one after the other, but ids that are certainly new are
         added together. Afterwards `admit` is another function.
         """
         given = identifiers
-        if max(map(len, given), default=0) > STORED_ID_BYTES_MAX:
+        if max(map(len, given)) > STORED_ID_BYTES_MAX:
             identifiers = list(map(remembered, given))
         last = dict(zip(identifiers, range(len(identifiers)), strict=True))
         doubtful = set(self._ring.may_know(list(last)))

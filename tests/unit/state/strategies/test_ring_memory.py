@@ -196,6 +196,22 @@ def test_what_a_dropped_draft_has_let_go_is_known_and_what_it_added_is_not(form:
     assert [draft.judge(each) for each in (a, b"b", b"c", b"d")] == [0, 1, None, None]
 
 
+def test_what_was_taken_back_once_is_not_taken_back_again() -> None:
+    ring, other = InMemoryRing(), InMemoryRing()
+    for each in (ring, other):
+        draft = each.draft(2, PackedPositions(SOURCE))
+        assert [draft.admit(b"%c" % i, i, i) for i in b"ab"] == [None, None]
+        each.absorb(draft.seal())
+    dropped = ring.draft(2, PackedPositions(SOURCE))
+    assert [dropped.admit(b"%c" % i, i, i) for i in b"cda"] == [None] * 3
+    draft = other.draft(2, PackedPositions(SOURCE))
+    assert [draft.admit(b"%c" % i, i, i) for i in b"ca"] == [None, None]
+    ring.absorb(draft.seal())
+    for _ in range(2):
+        draft = ring.draft(2, PackedPositions(SOURCE))
+        assert [draft.judge(b"%c" % i) for i in b"abcd"] == [3, None, 2, None]
+
+
 def test_a_ring_that_was_just_loaded_is_read_without_a_draft() -> None:
     pair = Pair()
     pair.decide(Step(8, restart=False, ids=[b"a", b"b"], committed=True))
