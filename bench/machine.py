@@ -54,6 +54,12 @@ def cpu_s(pid: int) -> dict[str, float]:
     return found
 
 
+def busy_s() -> float:
+    """Return the CPU seconds of all processes since the machine was started."""
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = _read("/proc/stat").split()[1:]
+    return sum(map(int, (user, nice, system, irq, softirq))) / _TICKS_PER_S
+
+
 def thread_in(stat: str) -> tuple[str, float]:
     """Return name and CPU seconds of a thread, from the text of its stat file."""
     head, _, rest = stat.rpartition(")")

@@ -24,6 +24,16 @@ class Pace(NamedTuple):
     second_half: float
     cpu_us: float = 0.0
     """CPU time of the arm's processes for a record of the second half, in microseconds."""
+    others_us: float = 0.0
+    """The same of all other processes: the broker, and the benchmark that watches."""
+
+
+class CpuTime(NamedTuple):
+    """CPU seconds that were used up to a moment."""
+
+    arm: float
+    machine: float
+    """Of all processes, the arm's included."""
 
 
 def follow(
@@ -55,20 +65,21 @@ def follow(
         watcher.close()
 
 
-def pace(points: list[Point], cpu_s: Sequence[float] = ()) -> Pace:
+def pace(points: list[Point], used: Sequence[CpuTime] = ()) -> Pace:
     """Return records per second; the second half means little in a run of few commits.
 
     The second half ends before the last commit if it has an earlier one: an arm that commits rarely
-    may commit long after its last record. `cpu_s` has the CPU time used at each point.
+    may commit long after its last record. `used` has the CPU time of each point.
     """
     half = points[-1].records / 2
     first = next(number for number, each in enumerate(points) if each.records >= half)
     last = max(len(points) - 2, min(first + 1, len(points) - 1))
     rates = _rate(points[0], points[-1]), _rate(points[first], points[last])
-    if not cpu_s:
+    if not used:
         return Pace(*rates)
-    used_s = cpu_s[last] - cpu_s[first]
-    return Pace(*rates, used_s * 1e6 / max(1, points[last].records - points[first].records))
+    arm_s, machine_s = (end - begin for begin, end in zip(used[first], used[last], strict=True))
+    records = max(1, points[last].records - points[first].records)
+    return Pace(*rates, arm_s * 1e6 / records, (machine_s - arm_s) * 1e6 / records)
 
 
 def pace_from(points: list[Point], records: float) -> float:

@@ -40,7 +40,7 @@ def show(results: Results, console: Console) -> None:
 def _throughput(comparison: Comparison) -> Table:
     settings = ", ".join(f"{name} {value}" for name, value in comparison.settings.items())
     table = Table(title=f"{comparison.name}: messages a second, warm ({settings})")
-    for column in ("arm", "min", "median", "max", "CPU µs", "Ringfence is … times as fast"):
+    for column in ("arm", "min", "median", "max", "CPU µs", "others", "Ringfence is …"):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for arm in comparison.rounds:
         rates = [f"{value:,.0f}" for value in comparison.rates(arm)]
@@ -48,7 +48,8 @@ def _throughput(comparison: Comparison) -> Table:
         text = (
             "" if arm == "ringfence" else f"{ratio.min:.2f} / {ratio.median:.2f} / {ratio.max:.2f}"
         )
-        table.add_row(TITLES[arm], *rates, f"{comparison.cpu_us(arm).median:.1f}", text)
+        used = comparison.cpu_us(arm), comparison.others_us(arm)
+        table.add_row(TITLES[arm], *rates, *(f"{each.median:.1f}" for each in used), text)
     return table
 
 

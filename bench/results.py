@@ -51,6 +51,10 @@ class Comparison(NamedTuple):
         """Return the CPU time of a record in microseconds, over the second halves."""
         return Spread.of(pace.cpu_us for pace in self.rounds[arm])
 
+    def others_us(self, arm: str) -> Spread:
+        """Return the same of all processes that are not the arm's: the broker's above all."""
+        return Spread.of(pace.others_us for pace in self.rounds[arm])
+
     def ratio(self, arm: str, other: str) -> Spread:
         """Return how many times as fast as the other an arm was."""
         pairs = zip(self.rounds[arm], self.rounds[other], strict=True)

@@ -93,5 +93,6 @@ def compared(venue: Venue, trial: Trial, rounds: int, say: Callable[[str], None]
             pace = venue.pace(arm, trial.workload, **trial.setup)
             paces[arm.name].append(pace)
             title = f"{trial.title}: {TITLES[arm.name]}"
-            say(f"{title}: {pace.second_half:,.0f}/s, {pace.cpu_us:.1f} µs of CPU a message")
+            used = f"{pace.cpu_us:.1f} µs of CPU a message, the others {pace.others_us:.1f}"
+            say(f"{title}: {pace.second_half:,.0f}/s, {used}")
     return Comparison(trial.title, trial.settings(), paces)

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
 from bench.arms import Arm, Stage, running
-from bench.machine import cpu_s
-from bench.progress import Pace, Point, follow, pace
+from bench.machine import busy_s, cpu_s
+from bench.progress import CpuTime, Pace, Point, follow, pace
 from bench.workload import ADDRESS_HEADER, Workload, write
 from ringfence.headers import DUPLICATE_ID
 from tools.broker.cluster import Broker, open_broker
@@ -84,11 +84,11 @@ class Venue:
     def pace(self, arm: Arm, workload: Workload, **setup: object) -> Pace:
         """Run an arm over a whole workload; return how fast it was."""
         with self.reading(arm, workload, **setup) as stage, running(arm, stage) as one:
-            points, used_s = list[Point](), list[float]()
+            points, used = list[Point](), list[CpuTime]()
             for point in self.follow(stage, workload, one.check):
                 points.append(point)
-                used_s.append(sum(cpu_s(one.pid).values()))
-            return pace(points, used_s)
+                used.append(CpuTime(sum(cpu_s(one.pid).values()), busy_s()))
+            return pace(points, used)
 
     def reading(
         self, arm: Arm, workload: Workload, **setup: object

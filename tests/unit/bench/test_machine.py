@@ -2,9 +2,10 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
-from bench.machine import MIB, cpu_s, disk_bytes, kind_of, memory, memory_in, thread_in
+from bench.machine import MIB, busy_s, cpu_s, disk_bytes, kind_of, memory, memory_in, thread_in
 
 
 def test_memory_is_reported_in_bytes() -> None:
@@ -43,3 +44,10 @@ def test_a_folder_takes_what_its_files_take(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "file").write_bytes(os.urandom(MIB))
     assert disk_bytes(tmp_path) >= MIB
+
+
+def test_the_machine_has_spent_what_this_process_has_spent() -> None:
+    busy, own = busy_s(), time.process_time()
+    while time.process_time() < own + 0.2:
+        pass
+    assert busy_s() >= busy + 0.1  # ticks are counted where they end

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.progress import Pace, Point, pace
+from bench.progress import CpuTime, Pace, Point, pace
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,5 @@ def test_the_second_half_ends_before_the_last_commit(
 ) -> None:
     points = [Point(*each) for each in commits]
     whole = points[-1].records / points[-1].at_s
-    assert pace(points, range(len(points))) == Pace(whole, second_half, cpu_us)
+    used = [CpuTime(number, 3 * number) for number in range(len(points))]
+    assert pace(points, used) == Pace(whole, second_half, cpu_us, 2 * cpu_us)

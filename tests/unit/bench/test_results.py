@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.latency import Latency
-from bench.progress import Pace, Point, pace
+from bench.progress import CpuTime, Pace, Point, pace
 from bench.results import Comparison, Results, Spread
 
 ROUNDS = {
@@ -22,9 +22,10 @@ def test_a_ratio_is_that_of_neighbours_and_not_of_the_medians() -> None:
 
 def test_the_second_half_is_counted_from_the_first_point_past_the_middle() -> None:
     points = [Point(0, 10), Point(1, 40), Point(3, 60), Point(4, 100)]
-    found = pace(points, [0.5, 0.6, 0.7, 0.9])
+    found = pace(points, [CpuTime(at, 10 * at) for at in (0.5, 0.6, 0.7, 0.9)])
     assert (found.whole, found.second_half) == (90 / 4, 40 / 1)
     assert found.cpu_us == pytest.approx(200_000 / 40)
+    assert found.others_us == pytest.approx(1_800_000 / 40)
 
 
 def test_the_headline_ratios_stand_in_the_file(tmp_path: Path) -> None:
