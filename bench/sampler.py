@@ -40,7 +40,6 @@ STAGES: Final = {
     ),
     "commit": (
         "transaction.py:TransactionManager",
-        "transaction.py:_ChangelogWriter.left",
         "committer.py:Committer.commit.<locals>.build_offsets",
     ),
     "apply": (

@@ -195,8 +195,19 @@ class TransactionManager:
             changelog.write(producer)
             send(producer, part)
         changelog.write(producer)
-        self._wait(producer, lambda: changelog.left(producer))
+        self._wait(producer, lambda: self._awaited(producer, changelog))
         return changelog
+
+    def _awaited(self, producer: Producer, changelog: "_ChangelogWriter") -> int:
+        """Serve reports for a moment; return how many are still to come.
+
+        A poll returns early, and for other events too, such as a lost connection.
+        """
+        started_s = self._clock.monotonic_s()
+        while changelog.awaited and self._waited_s(started_s) < _WAIT_SLICE_S:
+            if not producer.poll(_WAIT_SLICE_S):
+                break
+        return changelog.awaited
 
     def _wait(self, producer: Producer, left: Callable[[], int]) -> None:
         """Wait until no record is left to be delivered, one is refused, or the time is up.
@@ -316,7 +327,7 @@ class _ChangelogWriter:
         self._sent: dict[PartitionId, int] = {}
         self.written: dict[PartitionId, int] = {}
         """The last changelog offset of each partition."""
-        self._awaited = 0
+        self.awaited = 0
         """Number of delivery reports that are still to come."""
         self._is_lost = False
         """Whether a piece was not delivered, or at an unknown offset."""
@@ -324,7 +335,7 @@ class _ChangelogWriter:
     @property
     def is_written(self) -> bool:
         """Whether every piece was delivered at a known offset."""
-        return not (self._awaited or self._is_lost)
+        return not (self.awaited or self._is_lost)
 
     def write(self, producer: Producer) -> None:
         """Send the edits that were added since the last call."""
@@ -334,24 +345,18 @@ class _ChangelogWriter:
                 self._sent[log] = len(edits)
                 self._write(producer, log, edits[sent:])
 
-    def left(self, producer: Producer) -> int:
-        """Wait for reports; return how many are left once a while has brought none."""
-        while self._awaited and producer.poll(_WAIT_SLICE_S):
-            pass
-        return self._awaited
-
     def _write(self, producer: Producer, log: PartitionId, edits: list[Edit]) -> None:
         def note(error: KafkaError | None, message: Message) -> None:
             # The message of a failed report must not be accessed: a fatal error may be pending.
             # Where a new leader refused a copy, the first was written, at an unknown offset.
             offset = None if error is not None else message.offset()
-            self._awaited -= 1
+            self.awaited -= 1
             if offset is None:
                 self._is_lost = True
             else:
                 self.written[log] = offset
 
-        self._awaited += 1
+        self.awaited += 1
         topic, partition = log
         records = [(topic, value, key, partition) for key, value in edits[:-1]]
         key, value = edits[-1]

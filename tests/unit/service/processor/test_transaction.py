@@ -527,10 +527,12 @@ class Stuck(FakeProducer):
     """Its records never leave it; the next begin raises the given error, if any."""
 
     told: KafkaException | None = None
+    events = 0
+    """How many a poll serves that are no delivery reports."""
 
     def poll(self, timeout: float = -1) -> int:
         self._log.wait(timeout)
-        return 0
+        return self.events
 
     def begin_transaction(self) -> None:
         if self.told is not None and len(self):
@@ -568,7 +570,11 @@ def stuck_bench(told: KafkaException | None = None) -> Bench:
     return bench
 
 
-def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commit_on() -> None:
+@pytest.mark.parametrize("events", [0, 1])
+def test_a_changelog_record_that_was_not_delivered_in_time_is_no_ground_to_commit_on(
+    events: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stuck, "events", events)
     bench = stuck_bench()
     with pytest.raises(TransactionAbortedError, match="not delivered in time") as caught:
         bench.commit(plan())
