@@ -34,3 +34,20 @@ def test_errors_are_kept_apart_with_the_partition_they_name() -> None:
     everywhere = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     messages = [Message(topic="orders", partition=1, error=lost), Message(error=everywhere)]
     assert errors_of(messages) == [(lost, PartitionId("orders", 1)), (everywhere, None)]
+
+
+def test_a_message_larger_than_the_limit_is_read_alone() -> None:
+    messages = [record(number, value=b"v" * 9) for number in range(2)]
+    assert [m.offset() for m in read(messages, bytes_max=1).messages] == [0]
+
+
+def test_no_further_message_is_read_once_the_limit_is_reached() -> None:
+    messages = [record(number, ("h", b"value")) for number in range(2)]
+    one_bytes = read(messages[:1]).memory_bytes
+    assert len(read(messages, bytes_max=one_bytes).messages) == 1
+    assert len(read(messages, bytes_max=one_bytes + 1).messages) == 2
+
+
+def test_behind_a_message_with_large_headers_the_next_is_read_alone() -> None:
+    messages = [record(number, ("h", b"v" * 1_100_000)) for number in range(4)]
+    assert len(read(messages, bytes_max=2_000_000).messages) == 2

@@ -10,6 +10,7 @@ from ringfence.headers import (
     NUMBER,
     PREVIOUS,
     PUBLISHER,
+    REPLY_TO,
     STREAM,
     Headers,
     Reason,
@@ -22,6 +23,7 @@ from service.dedup.claim import (
     read_claim,
     read_epoch,
     read_membership,
+    reply_topic,
 )
 from service.dedup.record import RejectedError
 from state.model import NO_CLAIM, Claim
@@ -170,3 +172,7 @@ def test_what_a_publisher_or_a_group_cannot_say_is_refused(headers: Headers) -> 
     with pytest.raises(RejectedError) as caught:
         told_of(headers)
     assert caught.value.why.reason is Reason.INVALID_CLAIM
+
+
+def test_a_reply_goes_to_the_first_topic_that_is_not_null() -> None:
+    assert reply_topic([(REPLY_TO, None), (REPLY_TO, b"a"), (REPLY_TO, b"b")]) == b"a"
