@@ -432,7 +432,9 @@ def offset_to_commit(
 ) -> TopicPartition:
     """Return the offset to commit, with the metadata that a takeover checks.
 
-    A plan that clears only a part of the state gets no metadata, see `clear_plans`.
+    A plan that clears only a part of the state gets no metadata, see `clear_plans`. Where the next
+    offset of the changelog is not known yet, the records most likely follow those of the
+    transaction before, and its marker.
     """
     facts, source = partition.facts, partition.source
     assert facts is not None  # it is RUNNING
@@ -440,6 +442,8 @@ def offset_to_commit(
     if log is not None and log in changelog_next:
         log_next = changelog_next[log]
         _check_changelog(partition, log_next - len(plan.edits[log]))
+    elif log is not None and plan.edits.get(log):
+        log_next += 1 + len(plan.edits[log])
     if plan.is_partial:
         return TopicPartition(source.topic, source.partition, offset)
     metadata = OffsetMetadata(

@@ -52,7 +52,10 @@ EXPIRED: Final = SLOW._replace(
 )
 
 OffsetsBuilder = Callable[[Mapping[PartitionId, int]], list[TopicPartition]]
-"""Input offsets with their metadata, given the last changelog offset of each partition."""
+"""Input offsets with their metadata, given the last changelog offset of each partition.
+
+A partition that is not given counts as written where its records are expected.
+"""
 
 
 class TransactionAbortedError(KafkaFailureError):
@@ -141,13 +144,15 @@ class TransactionManager:
         try:
             self._run(producer.begin_transaction)
             changelog = self._write(producer, plan, chain([first], parts), began_s)
-            # If a changelog piece was not delivered, its offset in the changelog is unknown.
-            offsets = build_offsets(changelog.written if changelog.is_written else {})
-            # This fails if a record was not delivered, with the error of that record.
-            self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
+            expected = build_offsets({})
+            self._send_offsets(producer, expected, group)  # while the records are on their way
+            self._deliver(producer)
             if not changelog.is_written:
-                raise TransactionAbortedError(_NOT_DELIVERED)
-            self._wait(producer, lambda: producer.flush(_WAIT_SLICE_S))
+                raise _failed(producer) or TransactionAbortedError(_NOT_DELIVERED)
+            offsets = build_offsets(changelog.written)
+            # They differ after a takeover or an abort.
+            if [each.metadata for each in offsets] != [each.metadata for each in expected]:
+                self._send_offsets(producer, offsets, group)
             if self._waited_s(began_s) > self._timeout_s:
                 raise TransactionAbortedError(EXPIRED)  # a commit could not be aborted any more
         except (TransactionAbortedError, UndecidedError, OutcomeUnknownError) as failed:
@@ -180,13 +185,7 @@ class TransactionManager:
     def _write(
         self, producer: Producer, plan: Plan, outputs: Iterable[Sequence[Output]], began_s: float
     ) -> "_ChangelogWriter":
-        """Send all records of the plan, and wait until those of the changelog are delivered.
-
-        The input offsets need their offsets alone. So these records of a part are sent first, and
-        its outputs are delivered while the client sends the input offsets. A record that was not
-        delivered makes the next step fail with its error, so delivery reports are requested only
-        for the last records of changelogs.
-        """
+        """Send all records of the plan, of each part those of the changelog first."""
         changelog = _ChangelogWriter(plan.edits)
         for part in outputs:
             self._on_wait(0.0)
@@ -195,27 +194,21 @@ class TransactionManager:
             changelog.write(producer)
             send(producer, part)
         changelog.write(producer)
-        self._wait(producer, lambda: self._awaited(producer, changelog))
         return changelog
 
-    def _awaited(self, producer: Producer, changelog: "_ChangelogWriter") -> int:
-        """Serve reports for a moment; return how many are still to come.
+    def _send_offsets(
+        self, producer: Producer, offsets: list[TopicPartition], group: object
+    ) -> None:
+        """Send the input offsets; of those sent twice the broker commits the second."""
+        self._run(lambda: producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S))
 
-        A poll returns early, and for other events too, such as a lost connection.
-        """
-        started_s = self._clock.monotonic_s()
-        while changelog.awaited and self._waited_s(started_s) < _WAIT_SLICE_S:
-            if not producer.poll(_WAIT_SLICE_S):
-                break
-        return changelog.awaited
-
-    def _wait(self, producer: Producer, left: Callable[[], int]) -> None:
+    def _deliver(self, producer: Producer) -> None:
         """Wait until no record is left to be delivered, one is refused, or the time is up.
 
         Once a record is refused the client sends no further ones, and these would be waited for.
         """
         started_s = self._clock.monotonic_s()
-        while left() and self._waited_s(started_s) < self._timeout_s:
+        while producer.flush(_WAIT_SLICE_S) and self._waited_s(started_s) < self._timeout_s:
             self._on_wait(self._waited_s(started_s))
             if reason := _failed(producer):
                 raise reason

@@ -134,14 +134,13 @@ class FakeProducer:
             self._send()
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports; what is queued behind the first of them is still not sent."""
+        """Serve delivery reports."""
         del timeout
         self._step("poll")
         if self._has_lost and self._on_error is not None:
             self._has_lost = False
             self._on_error(KafkaError(KafkaError._TRANSPORT, "TxnCoordinator: Disconnected"))
-        while self._queue and not self._reports:
-            self._send_first()
+        self._send()
         served = self._serve()
         self._show_fatal()
         return served
@@ -247,16 +246,13 @@ class FakeProducer:
         return murmur2(key, len(known.partitions)) if known and key is not None else 0
 
     def _send(self) -> None:
-        while self._queue:
-            self._send_first()
-
-    def _send_first(self) -> None:
-        queued = self._queue.pop(0)
-        if self._error is not None:
-            code = KafkaError._PURGE_QUEUE
-            self._report(queued, None, KafkaError(code, "Local: Purged in queue"))
-        else:
-            self._send_one(queued)
+        queue, self._queue = self._queue, []
+        for queued in queue:
+            if self._error is not None:
+                code = KafkaError._PURGE_QUEUE
+                self._report(queued, None, KafkaError(code, "Local: Purged in queue"))
+            else:
+                self._send_one(queued)
 
     def _send_one(self, queued: Queued) -> None:
         topic, number = queued.place

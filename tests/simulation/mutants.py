@@ -328,8 +328,8 @@ MUTANTS: Final = (
     Mutant(
         "a piece that was not delivered is taken for one that was",
         "service/processor/transaction.py",
-        "build_offsets(changelog.written if changelog.is_written else {})",
-        "build_offsets(changelog.written)",
+        "            if not changelog.is_written:\n",
+        "            if False:\n",
     ),
     Mutant(
         "an answer counts from when it was looked at",

@@ -65,7 +65,6 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
 SLOW: Final = frozenset(
     {
         "produce",
-        "poll",
         "flush",
         "flush.done",
         "send_offsets_to_transaction",

@@ -49,9 +49,7 @@ LOOP = [
         (["io.py:read_headers", "decider.py:_Decider.decide"], "headers"),
         (
             [
-                "transaction.py:TransactionManager._awaited",
-                "transaction.py:TransactionManager._wait",
-                "transaction.py:TransactionManager._write",
+                "transaction.py:TransactionManager._deliver",
                 "transaction.py:TransactionManager.commit",
             ],
             "commit",

@@ -118,6 +118,20 @@ def test_a_committed_offset_tells_the_last_record_of_the_changelog_with_it() -> 
     assert len(written) == 2
 
 
+def test_offsets_are_sent_again_only_where_the_changelog_did_not_go_on_as_expected() -> None:
+    living = Living()
+    loop = living.running()
+    requests = []
+    for name, answer in (("a", None), ("b", None), ("c", refused()), ("d", None)):
+        before = living.faults.passed["send_offsets_to_transaction"]
+        living.faults.at["commit_transaction"] = iter([answer])
+        living.send(name)
+        turns(loop, 3)
+        requests.append(living.faults.passed["send_offsets_to_transaction"] - before)
+    assert requests == [2, 1, 1 + 2, 1]
+    assert living.values("orders.unique") == ["a", "b", "c", "d"]
+
+
 def test_what_a_changelog_had_lost_before_anything_was_committed_is_not_missed() -> None:
     living = Living()
     living.cluster.create_topic(LOG.topic, cleanup_policy="compact")
