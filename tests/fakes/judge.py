@@ -122,6 +122,8 @@ class FakeWire:
         self._queue: list[Sent] = []
         self._position = len(judge.acks)
         self.is_closed = False
+        self.waits_s: list[float] = []
+        """For how long each poll was ready to wait."""
 
     def send(self, message: Message, claim: Headers) -> bool:
         assert not self.is_closed
@@ -136,6 +138,7 @@ class FakeWire:
     def poll(self, wait_s: float) -> int:
         assert wait_s < 1
         assert not self.is_closed
+        self.waits_s.append(wait_s)
         self._passes()
         if self.fails or not self._judge.broker_up:
             raise AwayError("a record could not be delivered")

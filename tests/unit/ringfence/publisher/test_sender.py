@@ -7,7 +7,7 @@ import pytest
 
 from ringfence.publisher.errors import AwayError, NameInUseError, PublishGapError, StoreError
 from ringfence.publisher.sender import PublisherState
-from tests.fakes.judge import Judge, Sent
+from tests.fakes.judge import ROOM, Judge, Sent
 from tests.unit.ringfence.life import ACK_WAIT_S, OPEN, Clock, KilledError, Life
 
 
@@ -282,3 +282,52 @@ def test_an_idle_courier_may_rest_and_a_busy_one_may_not(judge: Judge, life: Lif
     judge.judge(1)
     life.courier.step()
     assert life.courier.step() > 0
+
+
+def test_acknowledgements_are_waited_for_only_where_nothing_else_can_be_sent(
+    judge: Judge, life: Life
+) -> None:
+    life.courier.step()
+    life.publish(b"a")
+    for _ in range(2):
+        life.courier.step()
+    life.publish(*[b"v"] * (ROOM + 9))
+    life.courier.step()
+    assert len(judge.log) < 1 + ROOM, "the rest finds no room"
+    assert life.wires[0].waits_s == [0, 0, 0.02, 0.02]
+
+
+def test_a_logon_that_fails_closes_its_connection(judge: Judge, life: Life) -> None:
+    judge.up = False
+    life.courier.step()
+    assert [wire.is_closed for wire in life.wires] == [True]
+    life.clock.now_s += 1
+    life.steps_left = 1
+    with pytest.raises(KilledError):
+        life.courier.step()
+    assert life.courier.state is PublisherState.LOGGING_ON
+
+
+def test_acknowledgements_are_missed_from_the_last_progress_on(judge: Judge, life: Life) -> None:
+    life.clock.now_s = 100.0
+    life.publish(b"a", b"b")
+    life.courier.step()
+    for accepted in (1, 1):
+        life.clock.now_s += ACK_WAIT_S - 1
+        judge.judge(accepted)
+        life.courier.step()
+    life.clock.now_s += 10 * ACK_WAIT_S
+    life.courier.step()
+    assert (life.store.pending, life.told) == (0, [])
+
+
+def test_a_number_that_was_never_sent_stops_the_publisher_at_its_next_logon(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a")
+    life.run()
+    judge.last = 9
+    life.wires[-1].fails = True
+    life.run()
+    assert life.courier.state is PublisherState.STOPPED
+    assert isinstance(life.courier.last_error, NameInUseError)
