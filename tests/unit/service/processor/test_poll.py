@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Message
 from service.native.records import Records
 from service.processor import poll as poller
 from service.processor.fetcher import topic_partition_of
+from service.processor.loop import Loop
 from service.processor.transaction import OutcomeUnknownError
 from state.model import PartitionId
 from tests.fakes.log import Chance
@@ -327,3 +328,63 @@ def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_
     assert living.committed() == then
     loop.turn()
     assert living.committed() == 20, "and after it, what fits"
+
+
+def asked_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records the client is asked for, from now on."""
+    asked: list[int] = []
+    consumer = loop.assignment.consumer
+    consume = consumer.consume
+
+    def consumed(most: int, timeout: float) -> list[Message]:
+        asked.append(most)
+        return consume(most, timeout)
+
+    monkeypatch.setattr(consumer, "consume", consumed)
+    return asked
+
+
+def test_of_a_transaction_that_is_full_nothing_more_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(batch_records_max=3)
+    loop = living.running()
+    asked = asked_for(loop, monkeypatch)
+    living.send(*"abcd")
+    loop.turn()
+    assert (asked, living.committed()) == ([2, 1], 3)
+    loop.turn()
+    assert (asked, living.committed()) == ([2, 1, 2, 2], 4)
+
+
+def test_of_a_transaction_that_is_full_of_bytes_nothing_more_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living(batch_bytes_max=1000)
+    loop = living.running()
+    asked = asked_for(loop, monkeypatch)
+    living.send("a", size=2000)
+    loop.turn()
+    assert (asked, living.committed()) == ([2], 1)
+
+
+def test_the_pieces_of_a_transaction_count_together_for_its_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(poller, "_AT_ONCE", 1)
+    living = Living(batch_bytes_max=1000)
+    loop = living.running()
+    living.send(*"abcd", size=600)
+    loop.turn()
+    assert living.committed() == 2, "the second has crossed the line"
+
+
+def test_a_transaction_is_narrowest_only_with_one_piece_of_one_record() -> None:
+    reading = Living().running().poller
+    reading.records_at_once = 1
+    found = [reading.is_narrowest]
+    reading.narrow(1)
+    found.append(reading.is_narrowest)
+    reading.committed()
+    found.append(reading.is_narrowest)
+    assert found == [False, True, False]
