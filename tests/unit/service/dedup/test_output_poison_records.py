@@ -7,6 +7,7 @@ import pytest
 from ringfence.headers import Reason
 from service.dedup.plan import Plan
 from service.dedup.poison_records import PoisonRecords
+from service.dedup.record import RejectedError
 from service.kafka.errors import KafkaFailure, Recovery
 from state.model import PartitionId
 from tests.support.deciding import SOURCE, World
@@ -296,3 +297,21 @@ def test_batches_grow_no_larger_than_they_may() -> None:
     poison, partition = PoisonRecords(3), World().partition
     poison.passed({PartitionId("orders", 0): partition}, 5)
     assert poison.records_max == 5
+
+
+def test_checks_are_not_run_again_only_for_a_record_that_is_read_alone_and_failed_them() -> None:
+    failed = RejectedError(Reason.FAILED_CHECK, "its checks failed")
+    refused = {(SOURCE, 5): failed, (SOURCE, 6): RejectedError(Reason.TOO_LARGE, "too large")}
+    resolver = replace(World().rules().output_resolver, refused=refused)
+    assert resolver.failure(SOURCE, [5]) is failed
+    assert [resolver.failure(SOURCE, offsets) for offsets in ([6], [7], [5, 6], [4, 5])] == [
+        None
+    ] * 4
+
+
+def test_no_reply_is_sent_for_a_record_whose_reply_or_dead_letter_was_refused() -> None:
+    resolver = replace(
+        World().rules().output_resolver, unanswerable={(SOURCE, 1)}, undeliverable={(SOURCE, 2)}
+    )
+    found = [each for each in range(4) if resolver.is_unanswerable((SOURCE, each))]
+    assert found == [1, 2]
