@@ -76,8 +76,8 @@ def test_an_abort_that_reaches_the_broker_in_a_later_transaction_loses_nothing(
     world: World, service: Service, network: Network
 ) -> None:
     proxy = network.proxy
-    # While the records wait the group has another generation, so it refuses the offsets.
-    proxy.before(PRODUCE, lambda: share_with_a_guest(world))
+    # While the offsets wait the group gets another generation, so it refuses them.
+    proxy.before(ADD_OFFSETS_TO_TXN, lambda: share_with_a_guest(world))
     proxy.provoke(Trouble(END_TXN, What.OUTLIVES, times=1))
     world.send(200)
     world.wait_decided()
