@@ -331,3 +331,15 @@ def test_a_number_that_was_never_sent_stops_the_publisher_at_its_next_logon(
     life.run()
     assert life.courier.state is PublisherState.STOPPED
     assert isinstance(life.courier.last_error, NameInUseError)
+
+
+@pytest.mark.parametrize("sent", [0, 3])
+def test_a_store_that_is_new_or_level_with_the_service_is_not_doubted(
+    sent: int, judge: Judge, life: Life
+) -> None:
+    life.publish(*[b"v"] * sent)
+    life.run()
+    judge.last = judge.last or 9
+    again = Life(judge, life.kill(), life.clock)
+    again.run()
+    assert (again.told, again.courier.state) == ([], PublisherState.SENDING)
