@@ -41,6 +41,20 @@ def at_read(number: int, do: Callable[[], object]) -> Iterator[None]:
     do()
 
 
+def asked_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records the client is asked for, from now on."""
+    asked: list[int] = []
+    consumer = loop.assignment.consumer
+    consume = consumer.consume
+
+    def consumed(most: int, timeout: float) -> list[Message]:
+        asked.append(most)
+        return consume(most, timeout)
+
+    monkeypatch.setattr(consumer, "consume", consumed)
+    return asked
+
+
 def test_what_comes_in_many_pieces_is_one_transaction_with_every_record_once() -> None:
     living = Living(partitions=2)
     living.send(*"abcbad")
@@ -275,15 +289,7 @@ def test_after_large_records_the_client_is_asked_for_fewer(monkeypatch: pytest.M
     living = Living()
     loop = living.loop()
     turn_until_running(loop)
-    asked: list[int] = []
-    consumer = loop.assignment.consumer
-    consume = consumer.consume
-
-    def consumed(most: int, timeout: float) -> list[Message]:
-        asked.append(most)
-        return consume(most, timeout)
-
-    monkeypatch.setattr(consumer, "consume", consumed)
+    asked = asked_for(loop, monkeypatch)
     living.write(b"." * 5 * 1024 * 1024)
     turns(loop, 2)
     assert asked[0] > 1
@@ -328,20 +334,6 @@ def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_
     assert living.committed() == then
     loop.turn()
     assert living.committed() == 20, "and after it, what fits"
-
-
-def asked_for(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records the client is asked for, from now on."""
-    asked: list[int] = []
-    consumer = loop.assignment.consumer
-    consume = consumer.consume
-
-    def consumed(most: int, timeout: float) -> list[Message]:
-        asked.append(most)
-        return consume(most, timeout)
-
-    monkeypatch.setattr(consumer, "consume", consumed)
-    return asked
 
 
 def test_of_a_transaction_that_is_full_nothing_more_is_asked_for(
