@@ -320,7 +320,7 @@ class _ChangelogWriter:
         self._sent: dict[PartitionId, int] = {}
         self.written: dict[PartitionId, int] = {}
         """The last changelog offset of each partition."""
-        self.awaited = 0
+        self._awaited = 0
         """Number of delivery reports that are still to come."""
         self._is_lost = False
         """Whether a piece was not delivered, or at an unknown offset."""
@@ -328,7 +328,7 @@ class _ChangelogWriter:
     @property
     def is_written(self) -> bool:
         """Whether every piece was delivered at a known offset."""
-        return not (self.awaited or self._is_lost)
+        return not (self._awaited or self._is_lost)
 
     def write(self, producer: Producer) -> None:
         """Send the edits that were added since the last call."""
@@ -343,13 +343,13 @@ class _ChangelogWriter:
             # The message of a failed report must not be accessed: a fatal error may be pending.
             # Where a new leader refused a copy, the first was written, at an unknown offset.
             offset = None if error is not None else message.offset()
-            self.awaited -= 1
+            self._awaited -= 1
             if offset is None:
                 self._is_lost = True
             else:
                 self.written[log] = offset
 
-        self.awaited += 1
+        self._awaited += 1
         topic, partition = log
         records = [(topic, value, key, partition) for key, value in edits[:-1]]
         key, value = edits[-1]
