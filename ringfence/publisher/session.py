@@ -64,7 +64,6 @@ class HttpSessionClient:
         if token is not None and not _TOKEN.fullmatch(token):
             raise ValueError("token must be one line of visible ASCII characters without spaces.")
         self._url = f"{admin_url.rstrip('/')}/v1/publishers/{quote(publisher, safe='')}"
-        self._publisher = publisher
         self._address = address
         self._user = user
         self._headers = {"Accept": "application/json"}
@@ -119,7 +118,7 @@ class HttpSessionClient:
     def _error(self, method: str, refusal: urllib.error.HTTPError) -> PublisherError:
         kind, detail = _problem_of(refusal)
         sentence = f"{self._url} answers {refusal.code}: {detail or refusal.reason}"
-        if refusal.code == 409 and kind.endswith("name-in-use"):
+        if kind.endswith("name-in-use"):
             return NameInUseError(f"{sentence} Choose another name, or end that session.")
         if method == "GET" and refusal.code in _METHOD_UNKNOWN:
             return _MethodUnknownError(sentence)

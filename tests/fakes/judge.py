@@ -43,6 +43,7 @@ class Judge:
         self.loses_acks = False
         self.tells_sessions = True
         self.loses_answers = False
+        self.look_ups = 0
         self.adrift: list[list[Sent]] = []
         """What dead wires had under way: it lands late, in part, or never."""
 
@@ -100,6 +101,7 @@ class FakeSessions:
 
     def look_up(self) -> Session | None:
         self._passes()
+        self._judge.look_ups += 1
         if not self._judge.up:
             raise AwayError("the service is away")
         if not self._judge.tells_sessions:

@@ -310,15 +310,56 @@ def test_a_logon_that_fails_closes_its_connection(judge: Judge, life: Life) -> N
 
 def test_acknowledgements_are_missed_from_the_last_progress_on(judge: Judge, life: Life) -> None:
     life.clock.now_s = 100.0
-    life.publish(b"a", b"b")
+    life.publish(b"a", b"b", b"c")
     life.courier.step()
-    for accepted in (1, 1):
+    for accepted in (1, 1, 1):
         life.clock.now_s += ACK_WAIT_S - 1
         judge.judge(accepted)
         life.courier.step()
-    life.clock.now_s += 10 * ACK_WAIT_S
+    for _ in range(3):
+        life.clock.now_s += 10 * ACK_WAIT_S
+        life.courier.step()
+    life.publish(b"d")
     life.courier.step()
-    assert (life.store.pending, life.told) == (0, [])
+    assert (life.told, judge.look_ups) == ([], 0)
+
+
+def test_a_repeated_acknowledgement_is_no_progress(judge: Judge, life: Life) -> None:
+    life.publish(b"a", b"b")
+    life.courier.step()
+    judge.judge(1)
+    for _ in range(3):
+        life.courier.step()
+        life.clock.now_s += ACK_WAIT_S - 1
+        judge.acks.append(1)
+    assert "No acknowledgement for 5 s" in str(life.courier.last_error)
+
+
+def test_the_service_is_asked_once_in_each_wait_for_an_acknowledgement(
+    judge: Judge, life: Life
+) -> None:
+    life.publish(b"a")
+    for _ in range(1 + 2 * int(ACK_WAIT_S)):
+        life.courier.step()
+        life.clock.now_s += 1
+    assert judge.look_ups == 2
+
+
+def test_an_acknowledgement_makes_the_next_wait_short_again(judge: Judge, life: Life) -> None:
+    for _ in range(2):
+        judge.up = False
+        if life.wires:
+            life.wires[-1].fails = True
+        life.publish(b"a")
+        waits = []
+        for _ in range(3):
+            life.courier.step()
+            waits.append(life.courier.step())
+            life.clock.now_s += waits[-1]
+        assert waits == pytest.approx([0.2, 0.4, 0.8])
+        judge.up = True
+        life.run()
+        assert life.store.pending == 0
 
 
 def test_a_number_that_was_never_sent_stops_the_publisher_at_its_next_logon(

@@ -1,9 +1,11 @@
 """Sessions: what is asked of the admin API, and what each answer means."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 
+from ringfence.publisher import session as session_module
 from ringfence.publisher.errors import AwayError, NameInUseError, RefusedError
 from ringfence.publisher.session import HttpSessionClient, Session
 from tests.fakes.admin_api import AdminApi, problem, served
@@ -99,11 +101,23 @@ def test_whatever_may_be_better_next_time_is_asked_again(
         sessions(api).open()
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 499])
 def test_an_error_that_no_retry_would_fix_is_a_refusal(api: AdminApi, status: int) -> None:
     api.answers = [(status, {}, problem("about:blank", "because"))]
     with pytest.raises(RefusedError, match=f"{status}: because"):
         sessions(api).open()
+
+
+def test_a_refusal_without_a_detail_has_its_title(api: AdminApi) -> None:
+    api.answers = [(422, {}, '{"type": "about:blank", "title": "no such thing"}')]
+    with pytest.raises(RefusedError, match="422: no such thing"):
+        sessions(api).open()
+
+
+def test_a_session_that_cannot_be_read_now_is_asked_for_again(api: AdminApi) -> None:
+    api.answers = [(503, {}, "")]
+    with pytest.raises(AwayError):
+        sessions(api).look_up()
 
 
 @pytest.mark.parametrize("status", [404, 405])
@@ -115,6 +129,14 @@ def test_a_service_that_does_not_tell_its_sessions_is_no_fault(api: AdminApi, st
 def test_nobody_there_is_away() -> None:
     with pytest.raises(AwayError, match="gives no answer"):
         HttpSessionClient("http://127.0.0.1:1", "p", "orders", "u").open()
+
+
+def test_a_service_that_never_answers_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(AwayError, match="timed out"):
+            HttpSessionClient(url, "p", "orders", "u").open()
 
 
 def test_what_is_no_token_is_said_at_once_and_not_repeated() -> None:

@@ -369,6 +369,65 @@ def test_a_step_that_an_owner_has_not_answered_for_is_not_done() -> None:
     assert owners.decided == [(0, 0), (0, 2), (0, 4), (1, 1), (1, 3)]
 
 
+class PatientRunner(RedriveRunner):
+    """Does not pause, and records for how long it would have, and what it said meanwhile."""
+
+    def __init__(self, job: RedriveJob, owners: Owners, topic: Topic) -> None:
+        super().__init__(job, owners, topic.write, Ticking())
+        self.pauses: list[tuple[float, str | None]] = []
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append((seconds, self.job.waiting_for))
+        await asyncio.sleep(0)  # noqa: TID251 - none, others have their turn
+
+
+def test_an_owner_is_asked_at_growing_intervals_and_the_job_says_why_at_the_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner_module, "_SAVE_S", 0)
+    job = job_of(2)
+    topic = Topic(job._replace(order=job.order._replace(max_per_second=1)))
+    owners = Owners(*[Unavailable("nobody is there")] * 8)
+    runner = PatientRunner(some(topic.job), owners, topic)
+    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, Tape(0, 1, end=2)), LIMIT_S))
+    silent, said = (0.02, 0.05, 0.1, 0.25, 0.5), "nobody is there"
+    assert runner.pauses[:8] == [*((each, None) for each in silent), *[(1.0, said)] * 3]
+    saved, *_, last = topic.written
+    assert (saved.waiting_for, last.state) == (None, "done")
+
+
+def test_what_a_job_waits_for_is_saved_unless_it_has_ended_elsewhere() -> None:
+    for state, waits_for in (("running", "nobody owns it"), ("cancelled", None)):
+        job = job_of(2)
+        owners, topic = Owners(), Topic(job)
+        owners.silent = 1
+        runner = PatientRunner(job, owners, topic)
+
+        async def a_while(runner: RedriveRunner = runner) -> None:
+            running = asyncio.create_task(runner.run(even_or_odd, Tape(0, 1, end=2)))
+            await asyncio.to_thread(eventually, lambda: runner.job.waiting_for == "nobody owns it")
+            runner.stop()
+            await asyncio.wait_for(running, LIMIT_S)
+
+        if state == "cancelled":
+            topic.job = job.ended("cancelled", 5)
+        asyncio.run(a_while())
+        saved = some(topic.job)
+        assert (saved.state, saved.waiting_for) == (state, waits_for)
+        assert saved.updated_at_ms == runner.job.updated_at_ms > job.updated_at_ms
+
+
+def test_the_first_letter_tells_how_long_the_others_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner_module, "_SAVE_S", 0)
+    job = job_of(4)
+    topic = Topic(job._replace(order=job.order._replace(max_per_second=1)))
+    runner = PatientRunner(some(topic.job), Owners(), topic)
+    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, Tape(0, 1, 2, 3, end=4)), LIMIT_S))
+    assert topic.written[0].eta_s == 3.0, "one took a second"
+
+
 class Ticking(SystemClock):
     """Each time that it is asked a second has passed."""
 

@@ -72,6 +72,11 @@ def test_it_comes_on_span_by_span_and_takes_nothing_from_beyond_an_end() -> None
     ]
 
 
+def test_the_first_letter_of_a_topic_is_taken_where_it_is_the_only_one() -> None:
+    feed = DeadLetterFeed(job(spans=(DeadLetterRange(DLQ, 0, 0, 1),)), Shelf(0, 1))
+    assert taken(feed) == ([0], 0, True)
+
+
 def test_where_nothing_came_in_time_it_stays() -> None:
     feed = DeadLetterFeed(job(spans=(FIRST, SECOND), offset=4), Shelf())
     assert taken(feed) == ([], 0, False)
@@ -168,6 +173,11 @@ def test_a_step_has_the_letters_of_each_owner_in_order_and_counts_what_it_leaves
     assert step.skipped == {"not-ours": 1}
 
 
+def test_a_letter_that_no_partition_decides_is_counted_under_the_reason() -> None:
+    step = RedriveBatcher(up_to(2), lambda _: "no-input", Letters(0, 1)).next(100)
+    assert (step.commands, step.letters, step.skipped) == ((), 0, {"no-input": 2})
+
+
 def test_named_letters_that_are_gone_are_scanned_and_counted_as_missing() -> None:
     step = RedriveBatcher(up_to(5, 1, 2, 4), even_or_odd, Letters(*range(4))).next(100)
     assert sent(step) == [[[1]], [[2]]]
@@ -204,6 +214,13 @@ def test_a_command_has_as_many_letters_as_are_read_at_once_and_as_many_bytes_as_
     large = Letters(*range(5), sizes_bytes=sizes_bytes)
     step = RedriveBatcher(order, lambda _: EVEN, large).next(100)
     assert sent(step) == [[[0, 1], [2], [3, 4]]]
+
+
+def test_a_command_has_at_least_one_letter_and_each_begins_with_no_bytes() -> None:
+    half = COMMAND_BYTES_MAX // 2
+    letters = Letters(*range(5), sizes_bytes=(3 * half, half, half, half, half))
+    step = RedriveBatcher(up_to(5), lambda _: EVEN, letters).next(100)
+    assert sent(step) == [[[0], [1, 2], [3, 4]]]
 
 
 def test_a_command_counts_keys_and_headers_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from tests.fakes.partition import Fate, Partition, Record
 from tests.fakes.producer import FakeProducer
 from tests.simulation.instance import FakeClock
 from tests.support.deciding import Decided
-from tests.support.helpers import rows
+from tests.support.helpers import rows, some
 from tests.support.living import GROUP, LOG, ORDERS, Faults, gone, late, refused
 from tests.support.waiting import eventually
 
@@ -461,6 +461,8 @@ def test_a_transaction_that_the_broker_ended_for_its_age_is_an_abort_and_no_riva
     with pytest.raises(TransactionAbortedError) as caught:
         bench.commit(plan())
     assert caught.value.fault == EXPIRED
+    assert "the broker ended it" in EXPIRED.cause
+    assert "take a transaction within transaction_timeout_ms" in some(EXPIRED.waits_for)
     assert bench.outcome() == NOTHING
     bench.commit(plan())
     assert bench.outcome() == ALL
