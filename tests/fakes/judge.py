@@ -1,8 +1,8 @@
-"""A dumb log, the service that judges it by the rule of `sequence`, and wires to both.
+"""A log, the service that decides its records by the rule of `sequence`, and connections to both.
 
-The log takes what wires and dead wires bring, in any order between them. The judge reads it one
-by one: an epoch below the session's is refused, a number that is not above the last is a
-duplicate, anything else is accepted.
+Connections write to the log, and what a closed one still had under way may follow later, in any
+order. The judge stands for the service. It reads the records one by one: it refuses an epoch below
+the session's, drops a number that is not above the last as a duplicate, and accepts anything else.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from ringfence.publisher.message import Headers, Message
 from ringfence.publisher.session import Session
 
 ROOM = 7
-"""What a wire takes before it has to be polled."""
+"""How many messages a connection takes before it has to be polled."""
 PACE = 5
-"""How much of it is on the log after one poll."""
+"""How many of them one poll delivers to the log."""
 
 
 class Sent(NamedTuple):
@@ -45,7 +45,7 @@ class Judge:
         self.loses_answers = False
         self.look_ups = 0
         self.adrift: list[list[Sent]] = []
-        """What dead wires had under way: it lands late, in part, or never."""
+        """What closed connections had under way: it is delivered late, in part, or never."""
 
     def judge(self, count: int) -> None:
         """Decide the next records and acknowledge them, as one transaction does."""
@@ -61,7 +61,7 @@ class Judge:
     def land(self, first: int, count: int) -> None:
         """Part of what drifts longest reaches the log.
 
-        As long as its session holds it is the beginning, for a wire leaves no hole; what
+        As long as its session holds it is the beginning, for a connection leaves no hole; what
         comes later may be any part.
         """
         if self.adrift:
@@ -82,7 +82,7 @@ class Judge:
 
 
 class FakeSessions:
-    """See `Sessions`."""
+    """See `SessionClient`."""
 
     def __init__(
         self, judge: Judge, user: str = "u", passes: Callable[[], None] = lambda: None
@@ -109,8 +109,8 @@ class FakeSessions:
         return Session(self._judge.epoch, self._judge.last)
 
 
-class FakeWire:
-    """See `Wire`. `passes` is called at each step, and may end the life of the publisher."""
+class FakeConnection:
+    """See `Connection`. `passes` is called at each step, and may end the life of the publisher."""
 
     def __init__(
         self, judge: Judge, partition: int, passes: Callable[[], None] = lambda: None

@@ -1,4 +1,4 @@
-"""One life of a publisher without threads: its store, its courier, and when it dies."""
+"""A publisher without threads, from its start to its death: its store and its sender."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from ringfence.publisher.errors import PublisherError
 from ringfence.publisher.message import Message
 from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 from ringfence.publisher.sender import Sender, SendPolicy
-from tests.fakes.judge import FakeSessions, FakeWire, Judge
+from tests.fakes.judge import FakeConnection, FakeSessions, Judge
 
 ACK_WAIT_S = 5.0
 
@@ -42,11 +42,11 @@ class Life:
         self.path = store
         self.clock = clock
         self.steps_left: int | None = None
-        self.wires: list[FakeWire] = []
+        self.connections: list[FakeConnection] = []
         self.told: list[PublisherError] = []
         owner = OutboxOwner("p", "orders", "orders")
         self.store = Outbox(str(store), owner, OutboxLimits(10**6, 10**9), now_ms)
-        self.courier = Sender(
+        self.sender = Sender(
             "p",
             self.store,
             FakeSessions(judge, passes=self._passes),
@@ -62,10 +62,10 @@ class Life:
             if self.steps_left < 0:
                 raise KilledError
 
-    def _connect(self) -> FakeWire:
+    def _connect(self) -> FakeConnection:
         self._passes()
-        self.wires.append(FakeWire(self.judge, 0, self._passes))
-        return self.wires[-1]
+        self.connections.append(FakeConnection(self.judge, 0, self._passes))
+        return self.connections[-1]
 
     def publish(self, *values: bytes) -> range:
         return self.store.append([Message(value, None, (), 1) for value in values])
@@ -74,7 +74,7 @@ class Life:
         """Some steps, each a second apart, with the service deciding what it finds."""
         for _ in range(steps):
             self.clock.now_s += 1
-            self.courier.step()
+            self.sender.step()
             self.judge.judge(1000)
 
     def kill(self) -> Path:
@@ -87,6 +87,6 @@ class Life:
 
     def end(self) -> None:
         OPEN.remove(self)
-        for wire in self.wires:
-            wire.close()
+        for connection in self.connections:
+            connection.close()
         self.store.close()

@@ -1,4 +1,4 @@
-"""The wire: where a publisher writes. The rest needs a real Kafka, see tests/broker."""
+"""The connection: where a publisher writes. The rest needs a real Kafka, see tests/broker."""
 
 import pytest
 from confluent_kafka import murmur2

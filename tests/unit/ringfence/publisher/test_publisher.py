@@ -27,7 +27,7 @@ from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 from ringfence.publisher.publisher import Publisher
 from ringfence.publisher.sender import PublisherState, Sender
 from tests.fakes.admin_api import AdminApi, served
-from tests.fakes.judge import FakeWire, Judge
+from tests.fakes.judge import FakeConnection, Judge
 from tests.support.waiting import LIMIT_S, eventually
 
 SOON_S = LIMIT_S
@@ -35,7 +35,7 @@ SOON_S = LIMIT_S
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminApi]:
-    """A service that decides all the time, and wires to it."""
+    """A service that decides all the time, and connections to it."""
     judge = Judge()
     ends = threading.Event()
 
@@ -43,10 +43,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminApi]:
         while not ends.wait(0.002):
             judge.judge(100)
 
-    def wire(_route: object, partition: int | None, _trouble: object) -> FakeWire:
-        return FakeWire(judge, partition or 0)
+    def connection(_route: object, partition: int | None, _trouble: object) -> FakeConnection:
+        return FakeConnection(judge, partition or 0)
 
-    monkeypatch.setattr(publisher_module, "KafkaConnection", wire)
+    monkeypatch.setattr(publisher_module, "KafkaConnection", connection)
     thread = threading.Thread(target=decide)
     thread.start()
     with served(AdminApi(judge)) as running:
@@ -205,9 +205,9 @@ def test_the_name_is_taken_for_the_user_of_the_process_if_it_has_one(
 def test_what_is_set_reaches_the_broker_and_the_service(
     api: AdminApi, new: Callable[..., Publisher], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    told, sent, closed = list[ConnectionSettings](), list[Message](), list[FakeWire]()
+    told, sent, closed = list[ConnectionSettings](), list[Message](), list[FakeConnection]()
 
-    class Told(FakeWire):
+    class Told(FakeConnection):
         def send(self, message: Message, claim: Headers) -> bool:
             sent.append(message)
             return super().send(message, claim)
@@ -216,11 +216,13 @@ def test_what_is_set_reaches_the_broker_and_the_service(
             closed.append(self)
             super().close()
 
-    def wire(settings: ConnectionSettings, _partition: int | None, _report: object) -> FakeWire:
+    def connection(
+        settings: ConnectionSettings, _partition: int | None, _report: object
+    ) -> FakeConnection:
         told.append(settings)
         return Told(api.judge, 0)
 
-    monkeypatch.setattr(publisher_module, "KafkaConnection", wire)
+    monkeypatch.setattr(publisher_module, "KafkaConnection", connection)
     api.address = "at"
     kafka, producer = {"client.id": "x"}, {"linger.ms": 5}
     before_ms = time.time_ns() // 1_000_000
@@ -331,10 +333,10 @@ def test_an_internal_fault_in_the_thread_stops_the_publisher_and_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(_self: FakeWire, _wait_s: float) -> int:
+    def broken(_self: FakeConnection, _wait_s: float) -> int:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(FakeWire, "poll", broken)
+    monkeypatch.setattr(FakeConnection, "poll", broken)
     publisher = new()
     eventually(lambda: publisher.state is PublisherState.STOPPED)
     with pytest.raises(PublisherError, match="RuntimeError: a bug"):

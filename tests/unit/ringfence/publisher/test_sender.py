@@ -1,4 +1,4 @@
-"""The courier: logging on, sending in order, and stopping where going on would lose or double."""
+"""The sender: logging on, sending in order, and stopping where going on would lose or double."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_what_is_published_is_sent_in_order_and_dropped_when_acknowledged(
     assert values(judge) == published
     assert [sent.number for sent in judge.log] == list(range(1, 31))
     assert life.store.pending == 0
-    assert life.courier.state is PublisherState.SENDING
+    assert life.sender.state is PublisherState.SENDING
 
 
 def test_a_service_that_is_away_is_waited_for_with_growing_patience(
@@ -51,27 +51,27 @@ def test_a_service_that_is_away_is_waited_for_with_growing_patience(
     life.publish(b"a")
     waits = []
     for _ in range(9):
-        life.courier.step()
-        waits.append(life.courier.step())
+        life.sender.step()
+        waits.append(life.sender.step())
         life.clock.now_s += waits[-1]
     assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15, 15])
-    assert life.courier.state is PublisherState.WAITING
-    assert str(life.courier.last_error) == "the service is away"
+    assert life.sender.state is PublisherState.WAITING
+    assert str(life.sender.last_error) == "the service is away"
     assert len(life.told) == 1
     judge.up = True
     life.clock.now_s += 15
     life.run()
     assert values(judge) == [b"a"]
-    assert life.courier.last_error is None
+    assert life.sender.last_error is None
 
 
-def test_a_failed_delivery_ends_the_wire_and_all_of_it_is_sent_again(
+def test_a_failed_delivery_ends_the_connection_and_all_of_it_is_sent_again(
     judge: Judge, life: Life
 ) -> None:
     life.publish(b"a", b"b")
     life.run()
     life.publish(b"c", b"d")
-    life.wires[-1].fails = True
+    life.connections[-1].fails = True
     life.run()
     judge.land(1, 9)  # a part of what was under way arrives after the new session began
     life.run()
@@ -111,7 +111,7 @@ def test_case_58_a_repeated_number_is_acknowledged_with_the_last_one(
     life.run()
     assert values(judge) == [b"10", b"11", b"12"]
     assert [sent.number for sent in judge.accepted] == [10, 11, 12]
-    assert (life.store.pending, life.courier.state) == (0, PublisherState.SENDING)
+    assert (life.store.pending, life.sender.state) == (0, PublisherState.SENDING)
 
 
 def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
@@ -123,8 +123,8 @@ def test_case_59_a_server_behind_the_store_is_a_gap_and_stops_the_publisher(
     again = Life(judge, life.kill(), life.clock)
     again.publish(b"new")
     again.run()
-    assert again.courier.state is PublisherState.STOPPED
-    assert isinstance(again.courier.last_error, PublishGapError)
+    assert again.sender.state is PublisherState.STOPPED
+    assert isinstance(again.sender.last_error, PublishGapError)
     assert again.store.pending == 1
     willing = Life(judge, again.kill(), life.clock, gap_allowed=True)
     willing.run()
@@ -156,11 +156,11 @@ def test_numbers_that_this_store_never_sent_are_reported_at_logon_and_skipped(
     judge.last = 60
     again = Life(judge, life.kill(), life.clock)
     again.publish(b"b")
-    again.courier.step()
+    again.sender.step()
     assert "60 was accepted, and 1 is the highest" in str(again.told[0])
     again.run()
     assert [sent.number for sent in judge.accepted] == [1, 61]
-    assert (again.courier.state, again.courier.last_error) == (PublisherState.SENDING, None)
+    assert (again.sender.state, again.sender.last_error) == (PublisherState.SENDING, None)
 
 
 def test_a_lost_acknowledgement_is_asked_for_after_a_while(judge: Judge, life: Life) -> None:
@@ -176,26 +176,26 @@ def test_a_backlog_at_the_service_is_waited_for_and_reported(judge: Judge, life:
     life.publish(b"a")
     for _ in range(20):  # the service decides nothing meanwhile
         life.clock.now_s += 1
-        life.courier.step()
-    assert "No acknowledgement for 5 s" in str(life.courier.last_error)
-    assert (life.courier.state, judge.epoch) == (PublisherState.SENDING, 1)
+        life.sender.step()
+    assert "No acknowledgement for 5 s" in str(life.sender.last_error)
+    assert (life.sender.state, judge.epoch) == (PublisherState.SENDING, 1)
     life.run()
-    assert (values(judge), life.store.pending, life.courier.last_error) == ([b"a"], 0, None)
+    assert (values(judge), life.store.pending, life.sender.last_error) == ([b"a"], 0, None)
 
 
-def test_a_service_that_goes_away_later_is_reported_and_the_wire_stays_open(
+def test_a_service_that_goes_away_later_is_reported_and_the_connection_stays_open(
     judge: Judge, life: Life
 ) -> None:
     life.publish(b"a")
     life.clock.now_s += 1
-    life.courier.step()
+    life.sender.step()
     judge.up = False
     life.run(8)
-    assert isinstance(life.courier.last_error, AwayError)
-    assert life.courier.state is PublisherState.SENDING
+    assert isinstance(life.sender.last_error, AwayError)
+    assert life.sender.state is PublisherState.SENDING
     judge.up = True
     life.run()
-    assert (values(judge), len(life.wires)) == ([b"a"], 1)
+    assert (values(judge), len(life.connections)) == ([b"a"], 1)
 
 
 def test_a_session_whose_answer_was_lost_is_not_taken_for_another_publishers(
@@ -204,13 +204,13 @@ def test_a_session_whose_answer_was_lost_is_not_taken_for_another_publishers(
     life.publish(b"a")
     life.run()
     judge.loses_answers = True
-    life.wires[-1].fails = True
+    life.connections[-1].fails = True
     life.publish(b"b")
     life.run()
-    assert (life.courier.state, judge.epoch > 1) == (PublisherState.WAITING, True)
+    assert (life.sender.state, judge.epoch > 1) == (PublisherState.WAITING, True)
     judge.loses_answers = False
     life.run(20)
-    assert (values(judge), life.courier.state) == ([b"a", b"b"], PublisherState.SENDING)
+    assert (values(judge), life.sender.state) == ([b"a", b"b"], PublisherState.SENDING)
 
 
 def rival(life: Life) -> Life:
@@ -227,9 +227,9 @@ def test_of_two_publishers_with_one_name_the_older_stops_when_it_hears_of_number
     younger.publish(b"b")
     younger.run()
     life.run()
-    assert life.courier.state is PublisherState.STOPPED
-    assert isinstance(life.courier.last_error, NameInUseError)
-    assert (life.wires[-1].is_closed, life.courier.step() > 0) == (True, True), "it may rest"
+    assert life.sender.state is PublisherState.STOPPED
+    assert isinstance(life.sender.last_error, NameInUseError)
+    assert (life.connections[-1].is_closed, life.sender.step() > 0) == (True, True), "it may rest"
     younger.publish(b"c")
     younger.run()
     assert values(judge) == [b"a", b"b", b"c"]
@@ -243,7 +243,7 @@ def test_of_two_publishers_with_one_name_the_older_stops_when_its_own_are_not_ac
     younger.run()
     life.publish(b"a")
     life.run(int(ACK_WAIT_S) + 4)
-    assert isinstance(life.courier.last_error, NameInUseError)
+    assert isinstance(life.sender.last_error, NameInUseError)
     assert (life.store.pending, judge.epoch) == (1, 2)
 
 
@@ -253,9 +253,9 @@ def test_of_two_publishers_with_one_name_the_older_takes_nothing_back_after_a_fa
     life.run()
     younger = rival(life)
     younger.run()
-    life.wires[-1].fails = True
+    life.connections[-1].fails = True
     life.run()
-    assert isinstance(life.courier.last_error, NameInUseError)
+    assert isinstance(life.sender.last_error, NameInUseError)
     assert judge.epoch == 2
 
 
@@ -263,76 +263,76 @@ def test_a_name_that_another_user_holds_stops_the_publisher(judge: Judge, life: 
     judge.session("other")
     life.publish(b"a")
     life.run()
-    assert isinstance(life.courier.last_error, NameInUseError)
-    assert (life.courier.state, life.store.pending) == (PublisherState.STOPPED, 1)
+    assert isinstance(life.sender.last_error, NameInUseError)
+    assert (life.sender.state, life.store.pending) == (PublisherState.STOPPED, 1)
     assert judge.log == []
 
 
 def test_a_partition_that_is_not_the_stores_stops_the_publisher(judge: Judge, life: Life) -> None:
     life.store.keep_partition(3)
     life.run()
-    assert isinstance(life.courier.last_error, StoreError)
+    assert isinstance(life.sender.last_error, StoreError)
     assert judge.epoch == 0
 
 
-def test_an_idle_courier_may_rest_and_a_busy_one_may_not(judge: Judge, life: Life) -> None:
-    assert life.courier.step() > 0
+def test_an_idle_sender_may_rest_and_a_busy_one_may_not(judge: Judge, life: Life) -> None:
+    assert life.sender.step() > 0
     life.publish(b"a")
-    assert life.courier.step() == 0
+    assert life.sender.step() == 0
     judge.judge(1)
-    life.courier.step()
-    assert life.courier.step() > 0
+    life.sender.step()
+    assert life.sender.step() > 0
 
 
 def test_acknowledgements_are_waited_for_only_where_nothing_else_can_be_sent(
     judge: Judge, life: Life
 ) -> None:
-    life.courier.step()
+    life.sender.step()
     life.publish(b"a")
     for _ in range(2):
-        life.courier.step()
+        life.sender.step()
     life.publish(*[b"v"] * (ROOM + 9))
-    life.courier.step()
+    life.sender.step()
     assert len(judge.log) < 1 + ROOM, "the rest finds no room"
-    assert life.wires[0].waits_s == [0, 0, 0.02, 0.02]
+    assert life.connections[0].waits_s == [0, 0, 0.02, 0.02]
 
 
 def test_a_logon_that_fails_closes_its_connection(judge: Judge, life: Life) -> None:
     judge.up = False
-    life.courier.step()
-    assert [wire.is_closed for wire in life.wires] == [True]
+    life.sender.step()
+    assert [connection.is_closed for connection in life.connections] == [True]
     life.clock.now_s += 1
     life.steps_left = 1
     with pytest.raises(KilledError):
-        life.courier.step()
-    assert life.courier.state is PublisherState.LOGGING_ON
+        life.sender.step()
+    assert life.sender.state is PublisherState.LOGGING_ON
 
 
 def test_acknowledgements_are_missed_from_the_last_progress_on(judge: Judge, life: Life) -> None:
     life.clock.now_s = 100.0
     life.publish(b"a", b"b", b"c")
-    life.courier.step()
+    life.sender.step()
     for accepted in (1, 1, 1):
         life.clock.now_s += ACK_WAIT_S - 1
         judge.judge(accepted)
-        life.courier.step()
+        life.sender.step()
     for _ in range(3):
         life.clock.now_s += 10 * ACK_WAIT_S
-        life.courier.step()
+        life.sender.step()
     life.publish(b"d")
-    life.courier.step()
+    life.sender.step()
     assert (life.told, judge.look_ups) == ([], 0)
 
 
 def test_a_repeated_acknowledgement_is_no_progress(judge: Judge, life: Life) -> None:
     life.publish(b"a", b"b")
-    life.courier.step()
+    life.sender.step()
     judge.judge(1)
     for _ in range(3):
-        life.courier.step()
+        life.sender.step()
         life.clock.now_s += ACK_WAIT_S - 1
         judge.acks.append(1)
-    assert "No acknowledgement for 5 s" in str(life.courier.last_error)
+    assert "No acknowledgement for 5 s" in str(life.sender.last_error)
 
 
 def test_the_service_is_asked_once_in_each_wait_for_an_acknowledgement(
@@ -340,7 +340,7 @@ def test_the_service_is_asked_once_in_each_wait_for_an_acknowledgement(
 ) -> None:
     life.publish(b"a")
     for _ in range(1 + 2 * int(ACK_WAIT_S)):
-        life.courier.step()
+        life.sender.step()
         life.clock.now_s += 1
     assert judge.look_ups == 2
 
@@ -348,13 +348,13 @@ def test_the_service_is_asked_once_in_each_wait_for_an_acknowledgement(
 def test_an_acknowledgement_makes_the_next_wait_short_again(judge: Judge, life: Life) -> None:
     for _ in range(2):
         judge.up = False
-        if life.wires:
-            life.wires[-1].fails = True
+        if life.connections:
+            life.connections[-1].fails = True
         life.publish(b"a")
         waits = []
         for _ in range(3):
-            life.courier.step()
-            waits.append(life.courier.step())
+            life.sender.step()
+            waits.append(life.sender.step())
             life.clock.now_s += waits[-1]
         assert waits == pytest.approx([0.2, 0.4, 0.8])
         judge.up = True
@@ -368,10 +368,10 @@ def test_a_number_that_was_never_sent_stops_the_publisher_at_its_next_logon(
     life.publish(b"a")
     life.run()
     judge.last = 9
-    life.wires[-1].fails = True
+    life.connections[-1].fails = True
     life.run()
-    assert life.courier.state is PublisherState.STOPPED
-    assert isinstance(life.courier.last_error, NameInUseError)
+    assert life.sender.state is PublisherState.STOPPED
+    assert isinstance(life.sender.last_error, NameInUseError)
 
 
 @pytest.mark.parametrize("sent", [0, 3])
@@ -383,4 +383,4 @@ def test_a_store_that_is_new_or_level_with_the_service_is_not_doubted(
     judge.last = judge.last or 9
     again = Life(judge, life.kill(), life.clock)
     again.run()
-    assert (again.told, again.courier.state) == ([], PublisherState.SENDING)
+    assert (again.told, again.sender.state) == ([], PublisherState.SENDING)

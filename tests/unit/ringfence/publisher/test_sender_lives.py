@@ -39,7 +39,7 @@ class Lives(RuleBasedStateMachine):
     def step(self, count: int, judged: int) -> None:
         for _ in range(count):
             self.clock.now_s += 0.3
-            self.life.courier.step()
+            self.life.sender.step()
         self.judge.judge(judged)
 
     @rule(count=FEW)
@@ -51,9 +51,9 @@ class Lives(RuleBasedStateMachine):
         self.judge.land(first, count)
 
     @rule()
-    def fail_the_wire(self) -> None:
-        if self.life.wires:
-            self.life.wires[-1].fails = True
+    def fail_the_connection(self) -> None:
+        if self.life.connections:
+            self.life.connections[-1].fails = True
 
     @rule(what=st.sampled_from(["up", "broker_up", "loses_acks", "loses_answers"]), so=FLAG)
     def turn(self, what: str, *, so: bool) -> None:
@@ -69,7 +69,7 @@ class Lives(RuleBasedStateMachine):
         self.life.steps_left = passings
         try:
             for _ in range(6):
-                self.life.courier.step()
+                self.life.sender.step()
                 self.judge.judge(judged)
         except KilledError:
             pass
@@ -85,7 +85,7 @@ class Lives(RuleBasedStateMachine):
         if hasattr(self, "life"):
             dropped = len(self.published) - self.life.store.pending
             assert dropped <= len(self.judge.accepted)
-            assert self.life.courier.state is not PublisherState.STOPPED
+            assert self.life.sender.state is not PublisherState.STOPPED
 
     def teardown(self) -> None:
         if not hasattr(self, "life"):
