@@ -61,6 +61,7 @@ FETCHING: Final[Mapping[str, object]] = {
 
 PRODUCING: Final[Mapping[str, object]] = {
     # One part of a batch is sent while the next is decided; otherwise a flush would wait for all.
+    # Measured: 3 to 10 ms save up to a tenth of the CPU time, but the rate does not rise.
     "linger.ms": 1,
     "batch.num.messages": 10_000,
     "retry.backoff.ms": 10,
