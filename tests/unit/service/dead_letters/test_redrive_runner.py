@@ -381,15 +381,20 @@ class PatientRunner(RedriveRunner):
         await asyncio.sleep(0)  # noqa: TID251 - none, others have their turn
 
 
-def test_an_owner_is_asked_at_growing_intervals_and_the_job_says_why_at_the_longest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(runner_module, "_SAVE_S", 0)
-    job = job_of(2)
+def sent_one_by_one(letters: int, owners: Owners) -> tuple[PatientRunner, Topic]:
+    """Run a redrive that sends one letter in each step, and saves each step."""
+    job = job_of(letters)
     topic = Topic(job._replace(order=job.order._replace(max_per_second=1)))
-    owners = Owners(*[Unavailable("nobody is there")] * 8)
     runner = PatientRunner(some(topic.job), owners, topic)
-    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, Tape(0, 1, end=2)), LIMIT_S))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "_SAVE_S", 0)
+        running = runner.run(even_or_odd, Tape(*range(letters), end=letters))
+        asyncio.run(asyncio.wait_for(running, LIMIT_S))
+    return runner, topic
+
+
+def test_an_owner_is_asked_at_growing_intervals_and_the_job_says_why_at_the_longest() -> None:
+    runner, topic = sent_one_by_one(2, Owners(*[Unavailable("nobody is there")] * 8))
     silent, said = (0.02, 0.05, 0.1, 0.25, 0.5), "nobody is there"
     assert runner.pauses[:8] == [*((each, None) for each in silent), *[(1.0, said)] * 3]
     saved, *_, last = topic.written
@@ -417,14 +422,8 @@ def test_what_a_job_waits_for_is_saved_unless_it_has_ended_elsewhere() -> None:
         assert saved.updated_at_ms == runner.job.updated_at_ms > job.updated_at_ms
 
 
-def test_the_first_letter_tells_how_long_the_others_may_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(runner_module, "_SAVE_S", 0)
-    job = job_of(4)
-    topic = Topic(job._replace(order=job.order._replace(max_per_second=1)))
-    runner = PatientRunner(some(topic.job), Owners(), topic)
-    asyncio.run(asyncio.wait_for(runner.run(even_or_odd, Tape(0, 1, 2, 3, end=4)), LIMIT_S))
+def test_the_first_letter_tells_how_long_the_others_may_take() -> None:
+    _, topic = sent_one_by_one(4, Owners())
     assert topic.written[0].eta_s == 3.0, "one took a second"
 
 
