@@ -6,7 +6,7 @@ name that is not UTF-8, and crashes the process when the headers of that message
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, compress
 from typing import Final, NamedTuple, cast
 
@@ -64,6 +64,18 @@ class Slice(NamedTuple):
         times_ms = [timestamp for _, timestamp in map(Message.timestamp, messages)]
         sizes_bytes = list(map(len, messages))
         return cls(partition, messages, headers, offsets_of(messages), times_ms, sizes_bytes)
+
+    def rows(self) -> Iterator["Slice"]:
+        """Yield each record as a slice of its own."""
+        for row, offset in enumerate(self.offsets):
+            yield Slice(
+                self.partition,
+                [self.messages[row]],
+                [self.headers[row]],
+                [offset],
+                [self.times_ms[row]],
+                [self.sizes_bytes[row]],
+            )
 
 
 class Batch(NamedTuple):

@@ -33,6 +33,7 @@ from service.dedup.record import (
     name_of,
     strip_origins,
 )
+from service.dedup.refusal_trace import OutputCounts, RefusalTrace, UndecidedError
 from service.dedup.repartition import Repartitioner
 from service.dedup.route import InputPartition, unrouted
 from service.dedup.transaction_group import TransactionGroups
@@ -164,12 +165,8 @@ _NOT_BLAMED_ON_RECORDS: Final = (
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class UndecidedError(KafkaFailureError):
-    """A record could not be decided; which one is not known yet."""
-
-
 @contextmanager
-def blaming_records() -> Iterator[None]:
+def blaming_records(*, logs_traceback: bool = True) -> Iterator[None]:
     """Turn an unforeseen exception into UndecidedError."""
     try:
         yield
@@ -181,21 +178,25 @@ def blaming_records() -> Iterator[None]:
         return
     text = f"{type(raised).__name__}: {str(raised)[:_CAUSE_CHARS_MAX]}"
     cause = text.encode(errors="backslashreplace").decode()
-    _log.error("record_not_decided", cause=cause, exc_info=raised)
+    _log.error("record_not_decided", cause=cause, exc_info=raised if logs_traceback else None)
     without_frames(raised)  # the client is called while the exception is kept
     fault = KafkaFailure(Recovery.ABORT, of_record=True, fenced=False, cause=cause, raised=raised)
     raise UndecidedError(fault)
 
 
 def decide(
-    batches: Iterable[Batch], rules: DecisionContext, plan: Plan
+    batches: Iterable[Batch],
+    rules: DecisionContext,
+    plan: Plan,
+    trace: RefusalTrace | None = None,
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan for the batches of one transaction; `batches` is read lazily.
 
     Yields outputs as soon as they are decided. Raises TargetMissingError for a target topic that is
     absent, or not looked up yet: the caller refreshes the targets and decides again.
     RegistryUnavailableError if a schema is unknown and the registry silent. UndecidedError for an
-    unforeseen exception.
+    unforeseen exception. With a trace it is raised at the end, so that one transaction finds all
+    records whose checks fail.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
     for batch in batches:
@@ -208,13 +209,46 @@ def decide(
             # First, since these records count as read whatever the decision raises.
             plan.next_offsets[source] = part.offsets[-1] + 1
             plan.tally.records_read += len(part.offsets)
+            if trace is not None and source in trace.sources:
+                yield from _traced(decider, part, batch.now_ms, plan, trace)
+                continue
             with blaming_records():
                 outputs = decider.decide(part, batch.now_ms)
             yield outputs
+    if trace is not None:
+        trace.check()
     for decider in deciders.values():
         with blaming_records():
             outputs = list(decider.seal())
         yield outputs
+
+
+def _traced(
+    decider: "_Decider | Repartitioner", part: Slice, now_ms: int, plan: Plan, trace: RefusalTrace
+) -> Iterator[Sequence[Output]]:
+    """Decide the records of a slice one at a time, and have the trace watch what becomes of each.
+
+    Once the checks of a record have failed, the rest is decided only to find others that fail: the
+    transaction will be aborted, so nothing more is sent.
+    """
+    plan.is_traced = True
+    for record in part.rows():
+        before = OutputCounts.of(plan.tally)
+        is_first = not trace.failures
+        try:
+            with blaming_records(logs_traceback=is_first):
+                outputs = decider.decide(record, now_ms)
+        except UndecidedError as undecided:
+            trace.failures[part.partition.source, record.offsets[0]] = undecided.fault
+            continue
+        except Exception:
+            if is_first:
+                raise
+            # The drafts may contain a part of what a failed record would have changed.
+            trace.check()
+        if is_first:
+            counts = OutputCounts.of(plan.tally).since(before)
+            yield trace.watched((part.partition.source, record.offsets[0]), outputs, counts)
 
 
 def give_up(

@@ -217,7 +217,7 @@ class FastPaths:
     def _has_room(self, target: OutputTopic) -> bool:
         """Whether every record of the slice fits, unless its key or headers are enormous.
 
-        Such a record is refused by the broker, and the loop finds it by halving the batch.
+        The broker refuses such a record, and names it.
         """
         return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
 

@@ -54,7 +54,7 @@ class OutputResolver:
     compressing: bool
     """Whether the producer compresses: then only the broker knows if a record fits its topic."""
     refused: Mapping[tuple[PartitionId, int], RejectedError]
-    """Records that the broker refused when sent alone, found by halving a batch."""
+    """Records that the broker refused, or whose checks failed."""
     undeliverable: AbstractSet[tuple[PartitionId, int]]
     """Those whose dead-letter topic refused them as well."""
     unanswerable: AbstractSet[tuple[PartitionId, int]]

@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ringfence.headers import Headers
 from service.dedup.partition import OwnedPartition
@@ -13,9 +13,12 @@ from state.cache import BatchTooLargeError
 from state.model import Edit, PartitionId
 from state.strategies.base import CommittedState
 
-Output = tuple[str, bytes | None, bytes | None, int, None, None, int, Headers]
-"""Arguments of `Producer.produce`, in order: topic, value, key, partition or BY_KEY, no delivery
-report, no partitioner, timestamp in ms since the epoch (0: now), headers."""
+OnDelivery = Callable[[Any, Any], None]
+"""Takes a delivery report: the client's error or None, and its message."""
+
+Output = tuple[str, bytes | None, bytes | None, int, OnDelivery | None, None, int, Headers]
+"""Arguments of `Producer.produce`, in order: topic, value, key, partition or BY_KEY, who takes the
+delivery report, no partitioner, timestamp in ms since the epoch (0: now), headers."""
 
 NO_TIME_MS = sys.maxsize
 """A time later than that of any record."""
@@ -88,6 +91,8 @@ class Plan:
     """Caches that are rewritten as a whole."""
     sealed: list[AddressChange] = field(default_factory=list)
     tally: BatchCounts = field(default_factory=BatchCounts)
+    is_traced: bool = False
+    """Whether delivery reports tell which of its records are refused."""
     on_headers: Callable[[Sequence[Headers | None]], None] | None = None
     """Callback for the headers of each slice, if the transaction is traced."""
 

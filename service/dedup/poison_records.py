@@ -1,71 +1,115 @@
-"""Poison records: records that the broker refuses, and the size of batches that isolates them."""
+"""Poison records: records that the broker refuses or whose checks fail, and how they are found.
+
+The transaction that such a record made fail is read again with a trace (`refusal_trace.py`), which
+names all of its poison records, or all in one produce batch of each partition. So an incident costs
+one transaction without a trace, and then one for each set of produce batches that were on their way
+together. Only if no record is named is the batch halved, until one record is left.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ringfence.headers import Reason
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Plan
 from service.dedup.record import RejectedError
+from service.dedup.refusal_trace import (
+    NamedRecord,
+    OutputCounts,
+    Position,
+    RefusalTrace,
+    Refused,
+)
 from service.kafka.errors import KafkaFailure
 from state.model import PartitionId
+
+_GROWTH: Final = 4
+"""By how much batches grow with each commit after they were halved."""
 
 
 @dataclass(slots=True)
 class PoisonRecords:
-    """Records that the broker refused when sent alone, and the batch size that isolates them."""
+    """Poison records that are not committed yet, and how the next transaction finds others."""
 
     records_max: int
-    by_position: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
-    undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
+    by_position: dict[Position, RejectedError] = field(default_factory=dict)
+    undeliverable: set[Position] = field(default_factory=set)
     """Records whose own dead letter was refused, or that of a group which they displaced."""
-    unanswerable: set[tuple[PartitionId, int]] = field(default_factory=set)
-    """Records that were refused alone with their reply; they are decided without it first."""
+    unanswerable: set[Position] = field(default_factory=set)
+    """Records that were refused with their reply; they are decided without it first."""
     suspects: dict[PartitionId, int] = field(default_factory=dict)
-    """By partition the offset after the last record of refused transactions."""
+    """By partition the offset after the last record of failed transactions."""
+    traced: frozenset[PartitionId] = frozenset()
+    """Partitions to trace: they had poison records in the last transaction."""
+    trace: RefusalTrace | None = None
+    """The trace of the current transaction."""
+    broker_names_records: bool | None = None
+    """Whether the broker names the bad records of a batch; None if that is not known yet."""
+
+    def begin(self) -> RefusalTrace | None:
+        """Return the trace of a transaction that begins to read records; None without one."""
+        names = bool(self.broker_names_records)
+        self.trace = RefusalTrace(self.traced, names) if self.traced else None
+        return self.trace
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether it has to be known if the broker names the bad records of a batch."""
+        is_unknown = self.broker_names_records is None
+        return is_unknown and self.trace is not None and self.trace.is_ambiguous
+
+    def learn(self, *, names: bool | None) -> None:
+        """Note whether the broker names the bad records of a batch; None if that is unknown."""
+        self.broker_names_records = names
+        if self.trace is not None:
+            self.trace.broker_names_records = bool(names)
 
     def narrow(self, plan: Plan, fault: KafkaFailure) -> bool:
-        """Prepare the next attempt: half the batch, or dead-letter the record if it was alone.
+        """Prepare the next attempt after a failure that is due to records; it differs from this.
 
-        A record that asks for a reply is tried without it first.
-
-        A record whose dead letter is refused too goes to the fallback topic. Returns False if the
-        fallback refused it as well, or if the plan read no record: nothing is left to try. If the
-        failure was an exception, it is raised again then, since no record causes it.
+        A record that asks for a reply is tried without it first. A record whose dead letter is
+        refused too goes to the fallback topic. Returns False if the fallback refused it as well, or
+        if the plan read no record: nothing is left to try. If the failure was an exception, it is
+        raised again then, since no record causes it.
         """
-        if self._drops_reply(plan) or self._narrows(plan, fault):
-            return True
-        if fault.raised is not None:
-            raise fault.raised
-        return False
-
-    def _drops_reply(self, plan: Plan) -> bool:
-        """Whether to try a record that was alone without its reply, which may be at fault."""
-        sent = any(result == "sent" for _route, result in plan.tally.replies)
-        if not sent or plan.tally.records_read != 1:
-            return False
-        ((source, end),) = plan.next_offsets.items()
-        self.suspects.update(plan.next_offsets)
-        self.unanswerable.add((source, end - 1))
-        return True
-
-    def _narrows(self, plan: Plan, fault: KafkaFailure) -> bool:
         if plan.given_up:
             is_new = not plan.given_up <= self.undeliverable
             self.undeliverable |= plan.given_up
-            return is_new
-        records = plan.tally.records_read
-        if not records:
-            return False
+        else:
+            is_new = plan.tally.records_read > 0 and self._narrows(plan, fault)
+        if not is_new and fault.raised is not None:
+            raise fault.raised
+        return is_new
+
+    def _narrows(self, plan: Plan, fault: KafkaFailure) -> bool:
         self.suspects.update(plan.next_offsets)
-        if records > 1:
-            self.records_max = records // 2
+        named = {} if self.trace is None else self.trace.named(fault)
+        if self.trace is not None and self.trace.broker_names_records:
+            self.broker_names_records = True
+        if not named and plan.tally.records_read == 1:
+            ((source, end),) = plan.next_offsets.items()
+            what = OutputCounts.of(plan.tally).suspect
+            if fault.raised is not None and what is Refused.DEAD_LETTER:
+                what = Refused.RECORD  # nothing was refused: its checks failed
+            named[source, end - 1] = NamedRecord(what, fault)
+        if named:
+            self.traced = frozenset(source for source, _ in named)
+            changes = [self._set_apart(*each) for each in named.items()]
+            return any(changes)
+        if self.traced >= plan.next_offsets.keys():
+            self.records_max = plan.tally.records_read // 2
+        self.traced |= plan.next_offsets.keys()
+        return True
+
+    def _set_apart(self, position: Position, named: NamedRecord) -> bool:
+        """Have a record decided in another way next time; return whether there is another one."""
+        if named.what is Refused.REPLY and position not in self.unanswerable:
+            self.unanswerable.add(position)
             return True
-        ((source, end),) = plan.next_offsets.items()
-        position = (source, end - 1)
-        is_dead_lettered = self._is_dead_lettered(position, fault)
+        is_dead_lettered = self._is_dead_lettered(position, named.failure)
         # The record itself may have been accepted, and a dead letter in its transaction refused.
-        has_dead_letter = fault.raised is None and plan.tally.dead_letters.total() > 0
+        has_dead_letter = named.what is Refused.DEAD_LETTER
         if position not in self.undeliverable and (is_dead_lettered or has_dead_letter):
             self.undeliverable.add(position)
             return True
@@ -73,7 +117,7 @@ class PoisonRecords:
             return False
         self.undeliverable.discard(position)
         self.unanswerable.discard(position)  # its reply was not at fault
-        self.by_position[position] = _rejection(fault)
+        self.by_position[position] = _rejection(named.failure)
         return True
 
     def halve(self, plan: Plan) -> None:
@@ -81,31 +125,37 @@ class PoisonRecords:
         if plan.tally.records_read:
             self.records_max = max(1, plan.tally.records_read // 2)
 
-    def _is_dead_lettered(self, position: tuple[PartitionId, int], fault: KafkaFailure) -> bool:
+    def _is_dead_lettered(self, position: Position, failure: KafkaFailure) -> bool:
         """Whether the record is dead-lettered already, without its checks if they failed."""
         known = self.by_position.get(position)
-        if known is None or fault.raised is None:
+        if known is None or failure.raised is None:
             return known is not None
         return known.why.reason is Reason.FAILED_CHECK
 
     def passed(self, running: Mapping[PartitionId, OwnedPartition], records_max: int) -> None:
-        """Forget refused records that are committed; let batches grow again once none is left."""
+        """Forget records that are committed; let batches grow again once none is left.
+
+        The partitions of these records stay traced for one more transaction: where one record is
+        refused, others follow.
+        """
 
         def is_ahead(source: PartitionId, offset: int) -> bool:
             return source in running and running[source].next_offset <= offset
 
-        for position in [position for position in self.by_position if not is_ahead(*position)]:
+        gone = [position for position in self.by_position if not is_ahead(*position)]
+        for position in gone:
             del self.by_position[position]
         for positions in (self.undeliverable, self.unanswerable):
             positions -= {position for position in positions if not is_ahead(*position)}
         for source in [s for s, end in self.suspects.items() if not is_ahead(s, end - 1)]:
             del self.suspects[source]
         if not self.suspects:
-            self.records_max = min(records_max, 2 * self.records_max)
+            self.traced = frozenset(source for source, _ in gone)
+            self.records_max = min(records_max, _GROWTH * self.records_max)
 
 
 def _rejection(fault: KafkaFailure) -> RejectedError:
-    """Return the rejection of a record that caused a failure when it was read alone."""
+    """Return the rejection of a record that made a transaction fail."""
     if fault.raised is not None:
         return RejectedError(Reason.FAILED_CHECK, f"its checks failed with {fault.cause}")
     reason = Reason.TOO_LARGE if fault.too_large else Reason.NO_OUTPUT

@@ -41,6 +41,10 @@ class KafkaFailure(NamedTuple):
 
 CLIENT_ERROR: Final = KafkaException
 """What calls of the client raise."""
+ClientError = KafkaError
+"""What the client reports of a record that was not delivered."""
+BYSTANDER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - the binding's name
+"""Code for a record that was not stored because the broker refused others of its batch."""
 
 
 class KafkaFailureError(Exception):

@@ -75,7 +75,8 @@ class Committer:
 
         Afterwards tidy the cache, while the broker processes the records.
         """
-        parts = decide(self._read(batch, plan), self._active_settings.rules, plan)
+        trace = self._poison_records.begin()
+        parts = decide(self._read(batch, plan), self._active_settings.rules, plan, trace)
         lookup_s, produce_s, poller, tally = 0.0, 0.0, self._poller, plan.tally
         while True:
             started_s, read_s, read = self._clock.monotonic_s(), poller.spent_s, tally.records_read

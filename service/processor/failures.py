@@ -3,6 +3,7 @@
 Whatever fails, the records that were consumed and not committed are read again.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -54,16 +55,19 @@ class FailureHandler:
         cache: Cache,
         reporter: Reporter,
         retry_policy: RetryPolicy,
+        names_bad_records: Callable[[], bool | None],
     ) -> None:
+        """`names_bad_records` asks the broker whether it names the bad records of a batch."""
         self._active_settings = active_settings
         self._assignment = assignment
         self._poller = poller
         self._poison_records = poison_records
+        self._names_bad_records = names_bad_records
         self._cache = cache
         self._reporter, self._retry_policy = reporter, retry_policy
 
     def aborted(self, fault: KafkaFailure, plan: Plan) -> None:
-        """Handle an abort: read the batch again, in halves if one of its records is to blame."""
+        """Handle an abort: read the batch again, in another way if records of it are to blame."""
         self._reporter.aborted(fault)
         self.rewind()
         if fault in {REBALANCED, OUTDATED}:
@@ -79,6 +83,8 @@ class FailureHandler:
             return
         if self._retry_policy.is_passing(fault, self._assignment.rebalances):
             return
+        if fault.of_record and self._poison_records.is_ambiguous:
+            self._poison_records.learn(names=self._names_bad_records())
         if not (fault.of_record and self._poison_records.narrow(plan, fault)):
             sentence = f"the broker, which answered {fault.cause}; see its log"
             self._retry_policy.back_off(fault.waits_for or sentence, until_commit=True)
@@ -90,10 +96,15 @@ class FailureHandler:
         self._doubt_topics(fault)
 
     def _doubt_topics(self, fault: KafkaFailure) -> None:
-        """Refresh the topics if the broker caused the abort."""
-        if not (fault.of_record or fault.of_group):
+        """Refresh the topics if the broker caused the abort.
+
+        Where it refused a record, the settings of a target may have changed.
+        """
+        if fault.of_group or fault.raised is not None:
+            return
+        self._active_settings.doubt_targets()
+        if not fault.of_record:
             self._active_settings.inputs.suspect()
-            self._active_settings.doubt_targets()
 
     def damaged(self, error: StoreCorruptError) -> None:
         """Handle a damaged store: wipe it and take its partition over again."""

@@ -115,6 +115,7 @@ class Loop:
             self.cache,
             reporter,
             retry_policy,
+            lambda: self.transaction_manager.names_bad_records(topic),
         )
         self.upkeep = Upkeep(
             active_settings,

@@ -6,6 +6,7 @@ Invariants: local state may change iff `commit` returned; no transaction begins 
 an earlier request that may still be in transit to the broker.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -14,11 +15,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from service.clock import Clock
 from service.config.validation import COMMIT_GRACE_MS
-from service.dedup.decider import UndecidedError
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
+from service.dedup.refusal_trace import UndecidedError
 from service.kafka.clients import Clients
-from service.kafka.errors import KafkaFailure, KafkaFailureError, Recovery, fault_of
+from service.kafka.errors import BYSTANDER, KafkaFailure, KafkaFailureError, Recovery, fault_of
 from service.kafka.io import send
 from state import pending_group as pending_record
 from state.cache import Cache
@@ -32,6 +33,9 @@ _PAUSE_S: Final = 0.1
 
 _WAIT_SLICE_S: Final = 0.25
 
+_REPORTS_S: Final = 1.0
+"""How long to wait for reports on the other batches of a transaction that will be aborted."""
+
 
 _NOT_DELIVERED: Final = KafkaFailure(
     Recovery.ABORT,
@@ -41,6 +45,8 @@ _NOT_DELIVERED: Final = KafkaFailure(
 )
 
 _UNDECIDED: Final = _NOT_DELIVERED._replace(cause="its records could not be decided")
+
+_TRIED: Final = _NOT_DELIVERED._replace(cause="it was only to be tried")
 
 SLOW: Final = _NOT_DELIVERED._replace(
     cause="deciding took too much of transaction_timeout_ms; what was loaded stays in memory"
@@ -161,7 +167,7 @@ class TransactionManager:
             # `produce` reports only that the transaction has failed, not because of which record.
             fault = fault_of((_failed(producer) or error).args[0])
         except Exception:
-            self._abort(producer, _UNDECIDED, began_s)
+            self._abort(producer, plan, _UNDECIDED, began_s)
             raise
         else:
             aborted = self._end(producer, began_s)
@@ -169,7 +175,29 @@ class TransactionManager:
                 return
             fault = aborted
         # Outside the `except` blocks, for the reason in `without_frames`.
-        raise TransactionAbortedError(self._abort(producer, fault, began_s))
+        raise TransactionAbortedError(self._abort(producer, plan, fault, began_s))
+
+    def names_bad_records(self, compacted: str) -> bool | None:
+        """Return whether the broker names the bad records of a batch (KIP-467); None if unknown.
+
+        A transaction that is always aborted tries it with two records. A compacted topic takes none
+        without a key; a broker that names records reports the other as a bystander.
+        OutcomeUnknownError if the broker does not confirm the abort.
+        """
+        codes: list[int] = []
+
+        def note(error: KafkaError | None, _message: Message) -> None:
+            codes.extend([] if error is None else [error.code()])
+
+        producer, began_s = self._trusted(), self._clock.monotonic_s()
+        try:
+            self._run(producer.begin_transaction)
+            send(producer, [(compacted, b"", key, 0, note) for key in (None, b"-")])
+            self._await_reports(producer)
+        except (KafkaException, TransactionAbortedError):
+            codes.clear()
+        self._abort(producer, Plan(), _TRIED, began_s)
+        return BYSTANDER in codes if codes else None
 
     def _serve(self, producer: Producer) -> None:
         """Have the producer report errors and lost connections."""
@@ -213,6 +241,13 @@ class TransactionManager:
             if reason := _failed(producer):
                 raise reason
 
+    def _await_reports(self, producer: Producer) -> None:
+        """Wait for the reports on batches that are on their way: they name the bad records."""
+        started_s = self._clock.monotonic_s()
+        with contextlib.suppress(KafkaException):  # a fatal error: the abort meets it as well
+            while producer.flush(_WAIT_SLICE_S) and self._waited_s(started_s) < _REPORTS_S:
+                self._on_wait(self._waited_s(started_s))
+
     def _end(self, producer: Producer, began_s: float) -> KafkaFailure | None:
         """Commit, repeatedly while there is no response; never abort what may be committed.
 
@@ -241,7 +276,9 @@ class TransactionManager:
                 raise OutcomeUnknownError(fault)
             maybe_committed = self._suspect = True
 
-    def _abort(self, producer: Producer, cause: KafkaFailure, began_s: float) -> KafkaFailure:
+    def _abort(
+        self, producer: Producer, plan: Plan, cause: KafkaFailure, began_s: float
+    ) -> KafkaFailure:
         """Abort a transaction of which no commit was sent; return the cause.
 
         OutcomeUnknownError if the broker does not confirm the abort, or another producer took over
@@ -250,6 +287,8 @@ class TransactionManager:
         """
         self._suspect = True
         fault = cause
+        if plan.is_traced and cause.of_record:
+            self._await_reports(producer)
         if cause.remedy is not Recovery.REBUILD:
             try:
                 self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))

@@ -34,10 +34,14 @@ class FakeLog:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
 
-    def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
+    def topic(
+        self, partitions: int = 1, record_bytes_max: int = 1 << 20, policy: str = "delete"
+    ) -> str:
         """Make a topic whose records, of 1970 as they are, stay; returns its name."""
         name = f"topic-{len(self.cluster.logs)}"
-        self.cluster.create_topic(name, partitions, record_bytes_max=record_bytes_max)
+        self.cluster.create_topic(
+            name, partitions, record_bytes_max=record_bytes_max, cleanup_policy=policy
+        )
         return name
 
     def recreate(self, topic: str) -> None:
@@ -86,10 +90,12 @@ class RealLog:
         self._run = uuid.uuid4().hex[:8]
         self._consumers: list[Consumer] = []
 
-    def topic(self, partitions: int = 1, record_bytes_max: int = 1 << 20) -> str:
+    def topic(
+        self, partitions: int = 1, record_bytes_max: int = 1 << 20, policy: str = "delete"
+    ) -> str:
         """The replication is the broker's default."""
         name = f"log-{uuid.uuid4().hex[:12]}"
-        self._create(name, partitions, record_bytes_max)
+        self._create(name, partitions, record_bytes_max, policy)
         return name
 
     def recreate(self, topic: str) -> None:
@@ -100,8 +106,14 @@ class RealLog:
             time.sleep(0.02)  # noqa: TID251 - how often it looks
         self._create(topic, 1, 1 << 20)
 
-    def _create(self, name: str, partitions: int, record_bytes_max: int) -> None:
-        config = {"max.message.bytes": str(record_bytes_max), "retention.ms": "-1"}
+    def _create(
+        self, name: str, partitions: int, record_bytes_max: int, policy: str = "delete"
+    ) -> None:
+        config = {
+            "max.message.bytes": str(record_bytes_max),
+            "retention.ms": "-1",
+            "cleanup.policy": policy,
+        }
         new = NewTopic(name, partitions, -1, config=config)
         for future in self._admin.create_topics([new]).values():
             future.result(20)

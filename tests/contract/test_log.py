@@ -265,6 +265,23 @@ def test_a_record_beyond_the_topics_limit_makes_the_transaction_abortable(log: L
     producer.commit_transaction(10)
 
 
+def test_a_batch_with_bad_records_is_refused_whole_and_the_bad_ones_are_named(log: Log) -> None:
+    topic, producer = log.topic(policy="compact"), ready(log, "named")
+    codes: dict[int, int] = {}
+
+    def note(row: int, error: KafkaError | None, _message: Message) -> None:
+        codes[row] = 0 if error is None else error.code()
+
+    producer.begin_transaction()
+    for row, key in enumerate([b"a", None, b"b", None]):
+        producer.produce(topic, b"value", key, 0, partial(note, row))
+    flush_patiently(producer)
+    bad, other = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
+    assert codes == {0: other, 1: bad, 2: other, 3: bad}
+    assert flags(refused(lambda: producer.commit_transaction(10))) == (bad, False, True)
+    producer.abort_transaction(10)
+
+
 # Fencing.
 
 

@@ -86,6 +86,16 @@ class FakeTopic:
     settings: Mapping[str, str]
     """Others."""
 
+    refuses: Callable[[Record], bool] = lambda _record: False
+    """Which records the broker refuses although the settings do not say so."""
+    names_records: bool = True
+    """Whether the broker says which records of a batch it refuses, as Kafka does since 2.4."""
+
+    def takes(self, record: Record) -> bool:
+        """Whether the broker finds nothing wrong with a record; its size is another matter."""
+        has_key = record.key is not None or "compact" not in self.cleanup_policy
+        return has_key and not self.refuses(record)
+
 
 class FakeCluster:
     """Topics, transactions and groups of one cluster."""

@@ -246,13 +246,37 @@ class FakeProducer:
         return murmur2(key, len(known.partitions)) if known and key is not None else 0
 
     def _send(self) -> None:
-        queue, self._queue = self._queue, []
+        queue, self._queue = self._validated(self._queue), []
         for queued in queue:
             if self._error is not None:
                 code = KafkaError._PURGE_QUEUE
                 self._report(queued, None, KafkaError(code, "Local: Purged in queue"))
             else:
                 self._send_one(queued)
+
+    def _validated(self, queue: list[Queued]) -> list[Queued]:
+        """Refuse the batch of each partition in which a record is invalid; return the others.
+
+        All that is queued for a partition is one batch, as it is with librdkafka after a linger.
+        """
+        if self._error is not None:
+            return queue
+        invalid = [queued for queued in queue if not self._takes(queued)]
+        if not invalid:
+            return queue
+        refused = {queued.place for queued in invalid}
+        for queued in queue:
+            if queued.place in refused:
+                code = KafkaError.INVALID_RECORD
+                names = self._log.logs[queued.place.topic].names_records
+                other = KafkaError._INVALID_DIFFERENT_RECORD if names else code
+                self._refuse(queued, code if queued in invalid else other, code)
+        self._gaps |= refused
+        return [queued for queued in queue if queued.place not in refused]
+
+    def _takes(self, queued: Queued) -> bool:
+        topic = self._log.logs.get(queued.place.topic)
+        return topic is None or topic.takes(queued.record)
 
     def _send_one(self, queued: Queued) -> None:
         topic, number = queued.place

@@ -10,8 +10,8 @@ from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
 from service.dedup import checks as checks_module
 from service.dedup.claim import plain_ids, read_claim, read_membership
 from service.dedup.dead_letter import DeadLetterEnvelope
-from service.dedup.decider import UndecidedError
 from service.dedup.record import Record
+from service.dedup.refusal_trace import UndecidedError
 from service.dedup.route import InputPartition
 from state.keys import UnknownFormatError
 from state.model import Claim, Origin, PartitionId, Rejection

@@ -34,8 +34,97 @@ def test_a_batch_that_is_refused_as_too_large_is_halved_until_the_one_is_dead_le
     assert living.committed() == 8
 
 
-def test_the_batch_is_halved_until_one_record_is_left() -> None:
-    living = small_output(batch_records_max=8)
+FALLBACK = "g.dead-letters"
+
+
+def refusing(*refused: str, names_records: bool = True, **settings: object) -> Living:
+    """The broker refuses records with these values, for a reason that no setting tells."""
+    living = Living(**settings)  # type: ignore[arg-type]  # by name
+    values = {name.encode() for name in refused}
+    living.cluster.logs["orders.unique"] = replace(
+        living.cluster.logs["orders.unique"],
+        refuses=lambda record: record.value in values,
+        names_records=names_records,
+    )
+    return living
+
+
+def aborts(living: Living) -> int:
+    return living.faults.passed["abort_transaction"]
+
+
+NUMBERS = [f"{number:03}" for number in range(300)]
+
+
+@rows(
+    "every",
+    {"one in 20": 20, "one in 100": 100, "one": 300},
+)
+def test_all_records_of_a_batch_that_the_broker_refuses_cost_two_transactions(every: int) -> None:
+    bad = NUMBERS[::every]
+    living = refusing(*bad)
+    living.send(*NUMBERS)
+    turns(living.running(), 10)
+    assert aborts(living) == 2
+    assert living.values("orders.unique") == [name for name in NUMBERS if name not in bad]
+    assert living.values(FALLBACK) == bad
+    assert living.committed() == 300
+
+
+def test_a_refused_record_costs_one_transaction_where_others_were_refused_just_before() -> None:
+    living = refusing("003", "103", "203", batch_records_max=100)
+    living.send(*NUMBERS)
+    turns(living.running(), 20)
+    assert living.values(FALLBACK) == ["003", "103", "203"]
+    assert aborts(living) == 2 + 1 + 1
+
+
+def test_records_that_no_one_refuses_end_the_search() -> None:
+    living = refusing("003", "250", batch_records_max=100)
+    living.send(*NUMBERS)
+    turns(living.running(), 20)
+    assert living.values(FALLBACK) == ["003", "250"]
+    assert aborts(living) == 2 + 2
+
+
+def test_the_refused_of_each_partition_are_found() -> None:
+    living = refusing("a", "b", "c", partitions=3)
+    for partition, names in enumerate(["ax", "by", "zc"]):
+        living.send(*names, partition=partition)
+    turns(living.running(), 20)
+    assert sorted(living.values(FALLBACK)) == ["a", "b", "c"]
+    assert [living.values("orders.unique", each) for each in range(3)] == [["x"], ["y"], ["z"]]
+    assert aborts(living) == 2
+
+
+def test_only_partitions_with_refused_records_are_read_one_record_at_a_time() -> None:
+    living = refusing("a", partitions=2)
+    living.send("a", "b")
+    living.send("c", "d", partition=1)
+    loop = living.loop()
+    poison, traced = loop.committer._poison_records, set[frozenset[PartitionId]]()
+    turn_until_running(loop)
+    for _ in range(10):
+        loop.turn()
+        traced.add(poison.traced)
+    assert frozenset({PartitionId("orders", 0)}) in traced
+    living.send("e")
+    turns(loop)
+    assert not poison.traced
+
+
+def test_a_batch_of_nothing_but_refused_records_costs_one_transaction_more() -> None:
+    living = refusing(*NUMBERS)
+    living.send(*NUMBERS)
+    turns(living.running(), 10)
+    assert living.values(FALLBACK) == NUMBERS
+    assert aborts(living) == 2 + 1  # which finds out that the broker means each of them
+
+
+def test_the_batch_is_halved_until_one_record_is_left_where_the_broker_names_none() -> None:
+    living = refusing("large", names_records=False, batch_records_max=8)
+    config = living.cluster.logs["g.config"]
+    living.cluster.logs["g.config"] = replace(config, names_records=False)
     sizes = [0]
 
     def produced() -> None:
@@ -43,11 +132,12 @@ def test_the_batch_is_halved_until_one_record_is_left() -> None:
 
     living.faults.at["begin_transaction"] = iter(lambda: sizes.append(0), 0)
     living.faults.at["produce"] = iter(produced, 0)
-    living.send("large", size=600)
-    living.send(*"abcdefg")
+    living.send(*"abcdefg", "large")
     turns(living.running(), 40)
-    assert [size - 1 for size in sizes[1:5]] == [8, 4, 2, 1]  # and one for the changelog
-    assert living.values("orders.dlq") == ["large"]
+    # One is for the changelog. The third transaction tries whether the broker names records.
+    assert [size - 1 for size in sizes[1:]] == [8, 8, 1, 4, 4, 2, 2, 1, 1, 0]
+    assert living.values("orders.unique") == list("abcdefg")
+    assert living.values(FALLBACK) == ["large"]
 
 
 def test_a_record_that_is_refused_by_itself_is_dead_lettered_next() -> None:
@@ -284,13 +374,14 @@ def test_a_transaction_that_took_too_long_is_read_again_in_halves(
 )
 def test_a_refusal_is_forgotten_with_its_record(next_offset: int | None, *, is_kept: bool) -> None:
     poison, partition = PoisonRecords(8), World().partition
-    for plan in (read(4), ACCEPTED, WITH_DEAD_LETTER):
+    for plan in (read(4), read(4), ACCEPTED, WITH_DEAD_LETTER):
         poison.narrow(plan, REFUSED)
     partition.next_offset = next_offset or 0
     poison.passed({} if next_offset is None else {SOURCE: partition}, 8)
     assert list(poison.by_position) == ([BLAMED] if is_kept else [])
     assert poison.undeliverable == ({BLAMED} if is_kept else set())
-    assert poison.records_max == (2 if is_kept else 4)
+    assert poison.traced == ({SOURCE})
+    assert poison.records_max == (2 if is_kept else 8)
 
 
 def test_batches_grow_no_larger_than_they_may() -> None:
