@@ -192,13 +192,15 @@ def decide(
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan for the batches of one transaction; `batches` is read lazily.
 
-    Yields outputs as soon as they are decided. Raises TargetMissingError for a target topic that is
-    absent, or not looked up yet: the caller refreshes the targets and decides again.
+    Yields outputs as soon as they are decided. Those of traced partitions come last, all at once,
+    so that few produce batches show all that is refused. Raises TargetMissingError for a target
+    topic that is absent, or not looked up yet: the caller refreshes the targets and decides again.
     RegistryUnavailableError if a schema is unknown and the registry silent. UndecidedError for an
     unforeseen exception. With a trace it is raised at the end, so that one transaction finds all
     records whose checks fail.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
+    traced: list[Output] = []
     for batch in batches:
         plan.tally.bytes_read += batch.memory_bytes
         for part in batch.slices:
@@ -210,13 +212,15 @@ def decide(
             plan.next_offsets[source] = part.offsets[-1] + 1
             plan.tally.records_read += len(part.offsets)
             if trace is not None and source in trace.sources:
-                yield from _traced(decider, part, batch.now_ms, plan, trace)
-                continue
-            with blaming_records():
-                outputs = decider.decide(part, batch.now_ms)
+                traced += _traced(decider, part, batch.now_ms, plan, trace)
+                outputs = []
+            else:
+                with blaming_records():
+                    outputs = decider.decide(part, batch.now_ms)
             yield outputs
     if trace is not None:
         trace.check()
+        yield traced
     for decider in deciders.values():
         with blaming_records():
             outputs = list(decider.seal())
@@ -225,13 +229,12 @@ def decide(
 
 def _traced(
     decider: "_Decider | Repartitioner", part: Slice, now_ms: int, plan: Plan, trace: RefusalTrace
-) -> Iterator[Sequence[Output]]:
+) -> Iterator[Output]:
     """Decide the records of a slice one at a time, and have the trace watch what becomes of each.
 
     Once the checks of a record have failed, the rest is decided only to find others that fail: the
     transaction will be aborted, so nothing more is sent.
     """
-    plan.is_traced = True
     for record in part.rows():
         before = OutputCounts.of(plan.tally)
         is_first = not trace.failures
@@ -248,7 +251,7 @@ def _traced(
             trace.check()
         if is_first:
             counts = OutputCounts.of(plan.tally).since(before)
-            yield trace.watched((part.partition.source, record.offsets[0]), outputs, counts)
+            yield from trace.watched((part.partition.source, record.offsets[0]), outputs, counts)
 
 
 def give_up(

@@ -92,7 +92,7 @@ class Plan:
     sealed: list[AddressChange] = field(default_factory=list)
     tally: BatchCounts = field(default_factory=BatchCounts)
     is_traced: bool = False
-    """Whether delivery reports tell which of its records are refused."""
+    """Whether delivery reports name the records that are refused."""
     on_headers: Callable[[Sequence[Headers | None]], None] | None = None
     """Callback for the headers of each slice, if the transaction is traced."""
 

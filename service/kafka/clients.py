@@ -104,10 +104,17 @@ class Clients(Protocol):
         """Create a consumer outside the group that reads inputs, outputs and dead letters."""
         ...
 
-    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+    def producer(
+        self,
+        batch_bytes_max: int,
+        on_error: Callable[[KafkaError], None],
+        *,
+        waits_for_flush: bool = False,
+    ) -> Producer:
         """Create the transactional producer; its transactions are not initialised yet.
 
-        While it is polled it calls `on_error` for each error and for each lost connection.
+        While it is polled it calls `on_error` for each error and for each lost connection. With
+        `waits_for_flush` it sends only batches that are full, until it is flushed.
         """
         ...
 
@@ -185,10 +192,16 @@ class KafkaClients:
         settings = {**fetching, **self._config.kafka.consumer}
         return fetchable(_properties(self._config, settings, owned))
 
-    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+    def producer(
+        self,
+        batch_bytes_max: int,
+        on_error: Callable[[KafkaError], None],
+        *,
+        waits_for_flush: bool = False,
+    ) -> Producer:
         """Create the transactional producer; its transactions are not initialised yet."""
         service = self._config.service
-        owned = {
+        owned: dict[str, object] = {
             "transactional.id": self.part.transactional_id(service.group_id, service.instance),
             "transaction.timeout.ms": service.transaction_timeout_ms,
             "enable.idempotence": True,
@@ -202,6 +215,9 @@ class KafkaClients:
             "error_cb": on_error,
             "log.connection.close": True,
         }
+        if waits_for_flush:
+            # Below `message.timeout.ms`, which librdkafka limits to that of the transaction.
+            owned["linger.ms"] = service.transaction_timeout_ms // 2
         settings = {**PRODUCING, **self._config.kafka.producer}
         properties = _properties(self._config, settings, owned)
         log = ProducerLog(properties, on_error, LIBRDKAFKA)

@@ -14,6 +14,7 @@ from service.dedup.batch import Batch
 from service.dedup.decider import decide
 from service.dedup.plan import Output, Plan
 from service.dedup.poison_records import PoisonRecords
+from service.dedup.refusal_trace import RefusalTrace
 from service.kafka.errors import CROWDED, DOUBTED, NOT_A_MEMBER, REBALANCED
 from service.processor.assignment import Assignment
 from service.processor.dynamic_settings import ActiveSettings, offset_to_commit
@@ -66,16 +67,22 @@ class Committer:
     def commit_batch(self, batch: Batch) -> None:
         """Decide and commit a batch, and what follows it as far as the transaction has room."""
         is_bounded = not self._poller.is_narrowest
-        plan = Plan(on_headers=self._reporter.begun(), is_bounded=is_bounded)
-        self.commit(plan, self._decided(batch, plan))
+        trace = self._poison_records.begin()
+        plan = Plan(
+            on_headers=self._reporter.begun(),
+            is_bounded=is_bounded,
+            is_traced=trace is not None,
+        )
+        self.commit(plan, self._decided(batch, plan, trace))
         self._poller.committed()
 
-    def _decided(self, batch: Batch, plan: Plan) -> Iterator[Sequence[Output]]:
+    def _decided(
+        self, batch: Batch, plan: Plan, trace: RefusalTrace | None
+    ) -> Iterator[Sequence[Output]]:
         """Yield the outputs as they are decided, and time each step.
 
         Afterwards tidy the cache, while the broker processes the records.
         """
-        trace = self._poison_records.begin()
         parts = decide(self._read(batch, plan), self._active_settings.rules, plan, trace)
         lookup_s, produce_s, poller, tally = 0.0, 0.0, self._poller, plan.tally
         while True:

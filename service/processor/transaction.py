@@ -89,7 +89,7 @@ class TransactionManager:
         self._clock = clock
         self._producer: Producer | None = None
         self._batch_bytes_max = self._largest_batch_bytes = 0
-        self._suspect = False
+        self._suspect = self._waits_for_flush = False
 
     def prepare(self, batch_bytes_max: int) -> None:
         """Ensure a producer, which fences others with its transactional id; set the batch limit."""
@@ -99,8 +99,10 @@ class TransactionManager:
         elif not self._suspect:
             self._serve(self._producer)
 
-    def _trusted(self) -> Producer:
+    def _trusted(self, *, waits_for_flush: bool = False) -> Producer:
         """Return a producer without a request that may still arrive, for the next transaction.
+
+        `waits_for_flush` is as for `Clients.producer`.
 
         librdkafka sends a request again when its connection breaks, and lacks part 2 of KIP-890: a
         late first copy, above all of EndTxn, would take effect in a later transaction of the same
@@ -109,11 +111,12 @@ class TransactionManager:
         if self._producer is not None and not self._suspect:
             self._serve(self._producer)
         is_too_large = self._batch_bytes_max < self._largest_batch_bytes
-        if self._producer is None or self._suspect or is_too_large:
-            self._producer = self._initialised()
+        is_other = waits_for_flush != self._waits_for_flush
+        if self._producer is None or self._suspect or is_too_large or is_other:
+            self._producer = self._initialised(waits_for_flush=waits_for_flush)
         return self._producer
 
-    def _initialised(self) -> Producer:
+    def _initialised(self, *, waits_for_flush: bool = False) -> Producer:
         """Return a new, initialised producer.
 
         A producer that reports an error before its first transaction is replaced after it: the
@@ -121,8 +124,10 @@ class TransactionManager:
         """
         self.close()
         self._suspect = False
-        producer = self._clients.producer(self._batch_bytes_max, self.note_error)
-        self._largest_batch_bytes = self._batch_bytes_max
+        producer = self._clients.producer(
+            self._batch_bytes_max, self.note_error, waits_for_flush=waits_for_flush
+        )
+        self._largest_batch_bytes, self._waits_for_flush = self._batch_bytes_max, waits_for_flush
         self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
         return producer
 
@@ -145,7 +150,7 @@ class TransactionManager:
             first = next(parts, ())
         except UndecidedError as undecided:
             raise TransactionAbortedError(undecided.fault) from None
-        producer = self._trusted()
+        producer = self._trusted(waits_for_flush=plan.is_traced)
         began_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
@@ -161,11 +166,10 @@ class TransactionManager:
                 self._send_offsets(producer, offsets, group)
             if self._waited_s(began_s) > self._timeout_s:
                 raise TransactionAbortedError(EXPIRED)  # a commit could not be aborted any more
-        except (TransactionAbortedError, UndecidedError, OutcomeUnknownError) as failed:
+        except (UndecidedError, OutcomeUnknownError) as failed:
             fault = failed.fault
-        except KafkaException as error:
-            # `produce` reports only that the transaction has failed, not because of which record.
-            fault = fault_of((_failed(producer) or error).args[0])
+        except (TransactionAbortedError, KafkaException) as failed:
+            fault = _fault_of(producer, failed)
         except Exception:
             self._abort(producer, plan, _UNDECIDED, began_s)
             raise
@@ -189,7 +193,8 @@ class TransactionManager:
         def note(error: KafkaError | None, _message: Message) -> None:
             codes.extend([] if error is None else [error.code()])
 
-        producer, began_s = self._trusted(), self._clock.monotonic_s()
+        producer = self._trusted(waits_for_flush=True)
+        began_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
             send(producer, [(compacted, b"", key, 0, note) for key in (None, b"-")])
@@ -345,6 +350,16 @@ def _failed(producer: Producer) -> KafkaException | None:
         if error.args[0].txn_requires_abort() or error.args[0].fatal():
             return error
     return None
+
+
+def _fault_of(producer: Producer, failed: TransactionAbortedError | KafkaException) -> KafkaFailure:
+    """Return why the open transaction has failed, else what a call has raised.
+
+    A call that finds it failed reports only that, and not because of which record.
+    """
+    if error := _failed(producer):
+        return fault_of(error.args[0])
+    return failed.fault if isinstance(failed, TransactionAbortedError) else fault_of(failed.args[0])
 
 
 class _ChangelogWriter:

@@ -51,9 +51,15 @@ class FakeClients:
 
     observer = restorer
 
-    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
+    def producer(
+        self,
+        batch_bytes_max: int,
+        on_error: Callable[[KafkaError], None],
+        *,
+        waits_for_flush: bool = False,
+    ) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
-        del batch_bytes_max
+        del batch_bytes_max, waits_for_flush
         kind = NativeProducer if RingStrategy.forms is FORMS else FakeProducer
         made = kind(self._log, self._identity, by=self._by, on_error=on_error)
         self._producers.append(made)

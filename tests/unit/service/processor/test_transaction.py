@@ -567,8 +567,14 @@ class StuckClients(FakeClients):
         super().__init__(log, GROUP, "0")
         self._told = told
 
-    def producer(self, batch_bytes_max: int, on_error: Callable[[KafkaError], None]) -> Producer:
-        del batch_bytes_max
+    def producer(
+        self,
+        batch_bytes_max: int,
+        on_error: Callable[[KafkaError], None],
+        *,
+        waits_for_flush: bool = False,
+    ) -> Producer:
+        del batch_bytes_max, waits_for_flush
         self.on_error = on_error
         stuck = Stuck(self._log, self._identity)
         stuck.told = self._told
