@@ -81,6 +81,13 @@ class Status(Document):
     partitions_restoring: int = Field(
         description="Number of owned partitions that are being restored."
     )
+    partitions_blocked: int = Field(
+        description="Number of owned partitions that wait for a topic or a schema; the others go "
+        "on. `/v1/partitions` has what each waits for."
+    )
+    inputs_missing: tuple[str, ...] = Field(
+        description="Inputs that routes name and that do not exist; the others are read."
+    )
     records_consumed: int = Field(description="Records read from inputs.")
     records_accepted: int = Field(
         description="Of the records consumed, those accepted. These, the duplicates, those refused "
@@ -120,6 +127,8 @@ class Status(Document):
             started_at=now.started_at,
             partitions_assigned=len(now.partitions),
             partitions_restoring=sum(each.phase != "running" for each in now.partitions),
+            partitions_blocked=sum(each.waiting_for is not None for each in now.partitions),
+            inputs_missing=now.inputs_missing,
             records_consumed=now.records_consumed,
             records_accepted=now.records_accepted,
             duplicates=now.duplicates,
@@ -167,6 +176,13 @@ class Partition(Document):
     groups_open: int = Field(description="Transaction groups that wait for more records.")
     paused: bool = Field(
         description="Its route is paused: the partition is owned and restored, but not read."
+    )
+    waiting_for: str | None = Field(
+        description="What it needs to decide its next record, and what to do; null unless it is "
+        "blocked. Others go on."
+    )
+    waiting_since: datetime | None = Field(
+        description="Since when it is blocked; null unless it is."
     )
 
     @classmethod

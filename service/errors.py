@@ -4,6 +4,7 @@ Every sentence says what is wrong, where, and what to do next, and never contain
 codes are the contract with the process manager.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -52,3 +53,18 @@ class ExitError(Exception):
         super().__init__(sentence)
         self.exit_code = exit_code
         self.sentence = sentence
+
+
+class AwaitedError(Exception):
+    """A record cannot be decided yet, and is not at fault: its partition waits, and no other."""
+
+    def __init__(self, sentence: str, is_over: Callable[[], bool]) -> None:
+        """`sentence` names what is awaited; `is_over` returns whether deciding may be tried again.
+
+        `is_over` is called in each turn of the loop, so it asks nobody.
+        """
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.is_over = is_over
+        self.source: tuple[str, int] | None = None
+        """Topic and number of the partition that waits, once it is known."""

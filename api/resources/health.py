@@ -6,6 +6,7 @@ replaces a silent worker; `/livez` fails only if that does not happen in time. W
 responses name no other system.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -37,9 +38,17 @@ class Health(BaseModel):
         description="Always `ok`; if a check fails, the response is a problem with status 503.",
     )
     checks: tuple[Check, ...] | None = Field(
-        default=None, description="All checks and their results; only with `verbose`."
+        default=None,
+        description="All checks and their results with `verbose`; otherwise those that pass and "
+        "still report something: partitions that wait while others are decided.",
     )
 
+
+_ELSEWHERE: Final = (
+    "another system; see the log of this service, or /readyz with a token of the role viewer"
+)
+_SENTENCES_MAX: Final = 5
+"""How many causes one response names."""
 
 SILENT_MS_MAX: Final = 4_000
 """`/readyz` fails when a heartbeat is older: the loop is blocked in a call."""
@@ -76,7 +85,10 @@ def router(view: ServiceView) -> APIRouter:
         responses=errors(UNHEALTHY),
     )
     async def readyz(request: Request, *, verbose: Verbose = False) -> Health | Response:
-        """Check whether the service processes records: joined, restored, and not waiting."""
+        """Check whether the service processes records: joined, restored, and not waiting.
+
+        Partitions and inputs that wait while others are read are reported, and do not fail it.
+        """
         checks = _ready_checks(view, by_name=_may_read(request))
         return _respond(request, checks, verbose=verbose)
 
@@ -100,7 +112,8 @@ def _may_read(request: Request) -> bool:
 def _respond(request: Request, checks: tuple[Check, ...], *, verbose: bool) -> Health | Response:
     failed = tuple(check for check in checks if not check.ok)
     if not failed:
-        return Health(checks=checks if verbose else None)
+        noted = tuple(check for check in checks if check.name in _NOTED)
+        return Health(checks=checks if verbose else noted or None)
     return problem_response(
         UNHEALTHY,
         " ".join(_sentence(check.detail) for check in failed),
@@ -122,6 +135,7 @@ def _ready_checks(view: ServiceView, *, by_name: bool) -> tuple[Check, ...]:
         _stop_check(status),
         _broker_check(status, by_name=by_name),
         _state_check(status),
+        *_blocked_check(status, by_name=by_name),
     )
 
 
@@ -159,9 +173,7 @@ def _stop_check(status: ServiceStatus) -> Check:
 def _broker_check(status: ServiceStatus, *, by_name: bool) -> Check:
     """Check that the service does not wait; the details name brokers, topics and users."""
     waiting = status.phase == "waiting"
-    sentence = f"Waiting for {(by_name and status.waiting_for) or 'another system'}"
-    if not by_name:
-        sentence += "; see the log of this service, or /readyz with a token of the role viewer"
+    sentence = f"Waiting for {(by_name and status.waiting_for) or _ELSEWHERE}"
     detail = sentence if waiting else "The service is not waiting."
     return Check(name="broker", ok=not waiting, detail=detail)
 
@@ -176,3 +188,25 @@ def _state_check(status: ServiceStatus) -> Check:
             f" {remaining} changelog records remain."
         )
     return Check(name="state", ok=not behind, detail=detail)
+
+
+_BLOCKED: Final = "routes"
+
+_NOTED: Final = frozenset({_BLOCKED})
+"""Checks that are part of the response although they pass."""
+
+
+def _blocked_check(status: ServiceStatus, *, by_name: bool) -> Iterator[Check]:
+    """Yield what some routes wait for while others are decided; nothing if no route waits.
+
+    It does not fail: a proxy, or the update of a StatefulSet, would hold the instance back that
+    decides all other routes, and another instance would wait for the same.
+    """
+    waiting = [each for each in status.partitions if each.waiting_for is not None]
+    sentences = sorted({each.waiting_for for each in waiting if each.waiting_for is not None})
+    sentences += [f"the input {name}: it does not exist" for name in status.inputs_missing]
+    if not sentences:
+        return
+    count = f"{len(waiting)} of {len(status.partitions)} owned partitions wait, others go on; "
+    what = "; ".join(sentences[:_SENTENCES_MAX]) if by_name else _ELSEWHERE
+    yield Check(name=_BLOCKED, ok=True, detail=f"{count}waiting for {what}")

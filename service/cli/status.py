@@ -134,12 +134,24 @@ def _head(call: CommandContext, now: StatusReport) -> Sequence[Part]:
         rows.insert(1, ("settings", word(status["config_fault"], "bad")))
     if status["waiting_for"]:
         rows.insert(1, ("waits for", word(status["waiting_for"], "warn")))
+    rows += [("waits in part for", word(each, "warn")) for each in _blocked(now)]
     workers = now.workers["workers"]
     if paths := sorted({each["fast_path"] for each in workers if each.get("fast_path")}):
         faults = sorted({each["fast_path_fault"] for each in workers if each["fast_path_fault"]})
         text = "; ".join([", ".join(paths), *faults])
         rows.append(("fast path", word(text, "warn" if faults else "")))
     return [Facts(rows)]
+
+
+def _blocked(now: StatusReport) -> list[str]:
+    """Return what some partitions or inputs wait for while the others go on."""
+    waiting: dict[str, int] = {}
+    for each in now.partitions["partitions"]:
+        if each.get("waiting_for"):
+            waiting[each["waiting_for"]] = waiting.get(each["waiting_for"], 0) + 1
+    found = [f"{text} ({plural(number, 'partition')})" for text, number in waiting.items()]
+    missing = now.status.get("inputs_missing", [])
+    return [*found, *(f"the input {name}: it does not exist; create it" for name in missing)]
 
 
 def _flow(now: StatusReport, before: StatusReport | None) -> Table:
@@ -199,7 +211,7 @@ def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
         [
             word(each["topic"]),
             count(each["partition"]),
-            phase("paused" if each.get("paused") else each["phase"]),
+            phase(_phase(each)),
             count(each["committed_offset"]),
             count(each["end_offset"]),
             _lag(each["lag_records"]),
@@ -212,6 +224,12 @@ def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
     ]
     empty = "No partition is owned yet."
     return Table(_PARTITION_TITLES, rows, empty, ("groups", "addresses", "committed"))
+
+
+def _phase(partition: Mapping[str, Any]) -> str:
+    if partition.get("paused"):
+        return "paused"
+    return "waiting" if partition.get("waiting_for") else str(partition["phase"])
 
 
 def _lag(records: int | None) -> Cell:

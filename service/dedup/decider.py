@@ -21,7 +21,6 @@ from service.dedup.batch import Batch, Slice
 from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.evaluator import Columns, Evaluator
-from service.dedup.output import TargetMissingError
 from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupName, PendingGroupsDraft
 from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan
@@ -37,6 +36,7 @@ from service.dedup.refusal_trace import OutputCounts, RefusalTrace, UndecidedErr
 from service.dedup.repartition import Repartitioner
 from service.dedup.route import InputPartition, unrouted
 from service.dedup.transaction_group import TransactionGroups
+from service.errors import AwaitedError
 from service.kafka.errors import (
     CLIENT_ERROR,
     KafkaFailure,
@@ -157,12 +157,22 @@ _NOT_BLAMED_ON_RECORDS: Final = (
     # Raised on purpose: the loop handles these.
     KafkaFailureError,
     WrongPartitionError,
-    TargetMissingError,
+    AwaitedError,
     RegistryUnavailableError,
     BatchTooLargeError,
 )
 
 _log = structlog.stdlib.get_logger(__name__)
+
+
+@contextmanager
+def naming(source: PartitionId) -> Iterator[None]:
+    """Name the partition that waits if a record of it cannot be decided yet."""
+    try:
+        yield
+    except AwaitedError as awaited:
+        awaited.source = source
+        raise
 
 
 @contextmanager
@@ -193,11 +203,10 @@ def decide(
     """Fill the plan for the batches of one transaction; `batches` is read lazily.
 
     Yields outputs as soon as they are decided. Those of traced partitions come last, all at once,
-    so that few produce batches show all that is refused. Raises TargetMissingError for a target
-    topic that is absent, or not looked up yet: the caller refreshes the targets and decides again.
-    RegistryUnavailableError if a schema is unknown and the registry silent. UndecidedError for an
-    unforeseen exception. With a trace it is raised at the end, so that one transaction finds all
-    records whose checks fail.
+    so that few produce batches show all that is refused. Raises AwaitedError, which names the
+    partition, if a record of it cannot be decided yet: its target topic or its schema is not known.
+    UndecidedError for an unforeseen exception. With a trace it is raised at the end, so that one
+    transaction finds all records whose checks fail.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
     traced: list[Output] = []
@@ -211,12 +220,13 @@ def decide(
             # First, since these records count as read whatever the decision raises.
             plan.next_offsets[source] = part.offsets[-1] + 1
             plan.tally.records_read += len(part.offsets)
-            if trace is not None and source in trace.sources:
-                traced += _traced(decider, part, batch.now_ms, plan, trace)
-                outputs = []
-            else:
-                with blaming_records():
-                    outputs = decider.decide(part, batch.now_ms)
+            with naming(source):
+                if trace is not None and source in trace.sources:
+                    traced += _traced(decider, part, batch.now_ms, plan, trace)
+                    outputs = []
+                else:
+                    with blaming_records():
+                        outputs = decider.decide(part, batch.now_ms)
             yield outputs
     if trace is not None:
         trace.check()
@@ -263,7 +273,9 @@ def give_up(
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with the dead letters of groups that timed out; no record is read."""
     decider = _Decider(partition, rules, plan)
-    yield decider.give_up(groups, now_ms)
+    with naming(partition.source):
+        outputs = decider.give_up(groups, now_ms)
+    yield outputs
     plan.next_offsets[partition.source] = partition.next_offset
     yield decider.seal()
 

@@ -1,13 +1,14 @@
 """Output: the topic and partition that a record goes to.
 
 A record that names a topic which is not allowed or does not exist is rejected. If a topic that the
-configuration names does not exist, no record is at fault: the loop waits for the topic.
+configuration names does not exist, no record is at fault: the partition waits for the topic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
@@ -15,6 +16,7 @@ from service.dedup.field import UnrenderableError
 from service.dedup.plan import BY_KEY
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, Template
+from service.errors import AwaitedError
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics
 from state.model import PartitionId
@@ -24,11 +26,11 @@ from state.model import PartitionId
 _RECORD_OVERHEAD_BYTES: Final = 68
 
 
-class TargetMissingError(Exception):
+class TargetMissingError(AwaitedError):
     """A target topic is missing as far as is known; no record is to blame."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
+    def __init__(self, topic: str, is_over: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(f"topic {topic}: it does not exist; create it", is_over)
         self.topic = topic
 
 
@@ -153,8 +155,12 @@ class OutputResolver:
         if info is None:
             if is_chosen and self.targets.is_absent(name):
                 raise RejectedError(Reason.NO_OUTPUT, f"the topic {name} does not exist")
-            raise TargetMissingError(name)
+            raise TargetMissingError(name, partial(self._is_known, name, is_chosen=is_chosen))
         return _target(input_partition, name, info)
+
+    def _is_known(self, name: str, *, is_chosen: bool) -> bool:
+        """Whether a topic that was missing exists now, or is known not to and a record chose it."""
+        return self.targets.find(name) is not None or (is_chosen and self.targets.is_absent(name))
 
 
 def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> OutputTopic:

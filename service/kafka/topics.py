@@ -200,17 +200,17 @@ class OutputTopics:
         self._known: dict[str, TopicInfo | None] = {}
         self._absent: frozenset[str] = frozenset()
         self.is_missed = False
-        """Whether `is_absent` has returned True since the last `refresh`."""
+        """Whether a topic was asked for and not known since the last `refresh`."""
 
     def find(self, name: str) -> TopicInfo | None:
         """Return the topic as last seen, or None; the next `refresh` looks for it."""
-        return self._known.setdefault(name, None)
+        info = self._known.setdefault(name, None)
+        self.is_missed = self.is_missed or info is None
+        return info
 
     def is_absent(self, name: str) -> bool:
         """Whether the last `refresh` did not find it, unless absences were forgotten since."""
-        is_absent = name in self._absent
-        self.is_missed = self.is_missed or is_absent
-        return is_absent
+        return name in self._absent
 
     def refresh(self, names: Iterable[str] = ()) -> None:
         """Look up these topics and all that `find` was called for, in the cluster."""

@@ -251,6 +251,7 @@ class Assignment:
         """Advance every partition that is not RUNNING; return what they wait for, or None."""
         waiting, restorer = self._initializer.step(self.partitions), self.restorer
         self._held.poll(self._positions)
+        self.fetching.unblock(self.running)
         self.fetching.refresh_ends(self.running)
         held = {log: at for log, at in self._held.offsets.items() if log in restorer.replays}
         waiting = waiting or describe_held(held)
@@ -281,20 +282,20 @@ class Assignment:
 
     def end_of(self, partition: OwnedPartition) -> int | None:
         """Return the last known end offset, open transactions included; None if unknown."""
-        if self.fetching.is_paused(partition):
+        if not self.fetching.is_read(partition):
             return self.fetching.ends.get(partition.source)
         end = self.consumer.get_watermark_offsets(topic_partition_of(partition), cached=True)[1]
         return end if end >= 0 else None
 
     def has_caught_up(self) -> bool:
-        """Whether every partition that we own is read to its end, or paused."""
+        """Whether every partition that we own is read to its end, or not to be read now."""
         if not (self.rebalances and self.settled):
             return False
         reached = self.reached()
         for source, partition in self.running.items():
             end = self.end_of(partition)
             is_read = end is not None and end <= reached[source]
-            if not (is_read or self.fetching.is_paused(partition)):
+            if not is_read and self.fetching.is_read(partition):
                 return False
         return True
 
@@ -303,7 +304,7 @@ class Assignment:
         return int(self._consumer.get_watermark_offsets(partition, timeout=_STABLE_TIMEOUT_S)[1])
 
     def rewind(self) -> None:
-        """Seek every running partition to its committed offset; an abort does not do that."""
+        """Seek every partition that is read to its committed offset; an abort does not do that."""
         self.fetching.rewind(self.running)
 
     def retake(self, source: PartitionId, *, wipe: bool) -> None:
@@ -424,7 +425,7 @@ class Assignment:
     def _release(self, partition: OwnedPartition) -> None:
         """Stop fetching a partition and drop its memory and store."""
         self.running.pop(partition.source, None)
-        self.fetching.stop([partition.source])
+        self.fetching.forget(partition.source)
         self._initializer.drop(partition)
         self._cache.drop(partition.source)
         partition.drop()

@@ -8,9 +8,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.dedup.output import TargetMissingError
 from service.dedup.plan import Plan
 from service.dedup.poison_records import PoisonRecords
+from service.errors import AwaitedError
 from service.kafka.admin import SILENT
 from service.kafka.errors import (
     CROWDED,
@@ -144,12 +144,13 @@ class FailureHandler:
         sentence = f"the broker, which answered {fault.cause}; see its log and the user's ACLs"
         self._retry_policy.back_off(sentence)
 
-    def target_missing(self, missing: TargetMissingError) -> None:
-        """Handle a missing output topic: refresh the targets, and wait for it."""
+    def awaited(self, awaited: AwaitedError) -> None:
+        """Handle a record that cannot be decided yet: its partition waits, the others are read."""
+        assert awaited.source is not None  # the decider names it
+        source = PartitionId(*awaited.source)
+        self._assignment.fetching.block(source, awaited.sentence, awaited.is_over)
         self.rewind()
         self._active_settings.doubt_targets()
-        sentence = f"topic {missing.topic}: it does not exist; create it"
-        self._retry_policy.back_off(sentence, until_commit=True)
 
     def registry_unavailable(self, unavailable: RegistryUnavailableError) -> None:
         """Handle a schema registry that does not answer: wait for it."""

@@ -1,13 +1,13 @@
 """Fetcher: which of the running partitions are read, and from which offset.
 
-Partitions of a paused route are not read, but stay owned and restored. Because nothing is fetched
-from them, the consumer does not know their end offsets, and the cluster is asked from time to
-time.
+Partitions of a paused route are not read, but stay owned and restored. Nor are blocked ones: a
+record of each cannot be decided yet, and what it waits for is not there. Nothing is fetched from
+either, so the consumer does not know their end offsets, and the cluster is asked from time to time.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -17,6 +17,16 @@ from service.kafka.model import ClusterAdmin
 from state.model import PartitionId
 
 _EVERY_S: Final = 2.0
+
+
+class Block(NamedTuple):
+    """Why a partition is not read although its route is not paused."""
+
+    sentence: str
+    """What it waits for."""
+    is_over: Callable[[], bool]
+    """Whether to try again; it asks nobody."""
+    since_ms: int
 
 
 class Fetcher:
@@ -29,29 +39,51 @@ class Fetcher:
         self._fetched: set[PartitionId] = set()
         self._asked_s = float("-inf")
         self._paused_routes: frozenset[str] = frozenset()
+        self.blocks: dict[PartitionId, Block] = {}
+        """By partition that is blocked."""
         self.ends: Mapping[PartitionId, int] = {}
-        """The last known end offsets of paused partitions."""
+        """The last known end offsets of running partitions that are not read."""
 
     def pause(self, routes: frozenset[str], running: Iterable[OwnedPartition]) -> None:
-        """Set the paused routes; stop and start fetching accordingly."""
+        """Set the paused routes; stop and start fetching accordingly.
+
+        Blocked partitions are tried again, since by new settings they may need something else.
+        """
         self._paused_routes = routes
+        self.blocks.clear()
         self.update(running)
 
+    def block(self, source: PartitionId, sentence: str, is_over: Callable[[], bool]) -> None:
+        """Do not read a partition until `is_over`; the next `update` or `rewind` stops it."""
+        known = self.blocks.get(source)
+        since_ms = self._clock.wall_ms() if known is None else known.since_ms
+        self.blocks[source] = Block(sentence, is_over, since_ms)
+
+    def unblock(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
+        """Read the partitions again whose wait is over, each from its next offset on."""
+        over = [source for source, block in self.blocks.items() if block.is_over()]
+        for source in over:
+            del self.blocks[source]
+        if over:
+            self.update(running.values())
+
+    def forget(self, source: PartitionId) -> None:
+        """Stop fetching a partition, which is not running any more."""
+        self.blocks.pop(source, None)
+        self.stop([source])
+
     def update(self, running: Iterable[OwnedPartition]) -> None:
-        """Fetch all running partitions except the paused ones."""
+        """Fetch all running partitions except the paused and the blocked ones."""
         partitions = list(running)
-        idle = [
-            each for each in partitions if self.is_paused(each) and self.is_fetching(each.source)
-        ]
-        self.stop(each.source for each in idle)
+        self.stop(each.source for each in partitions if not self.is_read(each))
         for partition in partitions:
-            if not self.is_paused(partition) and not self.is_fetching(partition.source):
+            if not self.is_fetching(partition.source):
                 self.start(partition)
         self._asked_s = float("-inf")
 
     def start(self, partition: OwnedPartition) -> None:
-        """Fetch a partition from its next offset on, unless its route is paused."""
-        if not self.is_paused(partition):
+        """Fetch a partition from its next offset on, unless it is paused or blocked."""
+        if self.is_read(partition):
             self._consumer.incremental_assign(
                 [topic_partition_of(partition, partition.next_offset)]
             )
@@ -65,7 +97,8 @@ class Fetcher:
             self._consumer.incremental_unassign([TopicPartition(*source, -1001) for source in gone])
 
     def rewind(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
-        """Fetch all partitions again from their committed offsets."""
+        """Fetch all partitions again from their committed offsets, except those blocked since."""
+        self.stop([source for source in self.blocks if self.is_fetching(source)])
         fetched = [each for each in running.values() if self.is_fetching(each.source)]
         positions = [topic_partition_of(each, each.next_offset) for each in fetched]
         self._consumer.incremental_unassign(positions)
@@ -83,14 +116,24 @@ class Fetcher:
             and input_partition.route.settings.name in self._paused_routes
         )
 
+    def is_read(self, partition: OwnedPartition) -> bool:
+        """Whether a running partition is to be read: it is neither paused nor blocked."""
+        return partition.source not in self.blocks and not self.is_paused(partition)
+
+    def standstill(self, running: Mapping[PartitionId, OwnedPartition]) -> str | None:
+        """Return what partitions wait for if no other partition can be read; else None."""
+        if not self.blocks or any(self.is_read(each) for each in running.values()):
+            return None
+        return next(iter(self.blocks.values())).sentence
+
     def refresh_ends(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
-        """Refresh the end offsets of paused partitions, if it is time."""
-        paused = [source for source, each in running.items() if self.is_paused(each)]
+        """Refresh the end offsets of partitions that are not read, if it is time."""
         if self._clock.monotonic_s() - self._asked_s < _EVERY_S:
             return
+        unread = [source for source, each in running.items() if not self.is_read(each)]
         self._asked_s = self._clock.monotonic_s()
         with contextlib.suppress(KafkaException):  # the next call asks again
-            self.ends = self._cluster.ends(paused) if paused else {}
+            self.ends = self._cluster.ends(unread) if unread else {}
 
     def clear(self) -> None:
         """Forget all fetched partitions, since the consumer was closed."""

@@ -80,6 +80,11 @@ def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
         cluster.create([new_config_topic(service.group_id, service.internal_replication)])
 
 
+def missing_sentence(names: Iterable[str]) -> str:
+    """Return what is awaited while these inputs do not exist."""
+    return f"the input {', '.join(names)}: it does not exist; create it"
+
+
 class InputTopics:
     """The inputs of all routes, and the topics that one hop reads."""
 

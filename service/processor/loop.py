@@ -19,6 +19,7 @@ from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.poison_records import PoisonRecords
 from service.dedup.record import name_of
+from service.errors import AwaitedError
 from service.kafka.clients import Clients
 from service.kafka.errors import ASTRAY, REBALANCED, without_frames
 from service.kafka.topics import config_topic
@@ -152,19 +153,22 @@ class Loop:
             )
         except TransactionAbortedError as aborted:
             self.failures.aborted(without_frames(aborted).fault, self.committer.plan)
-        except TargetMissingError as missing:
-            self.failures.target_missing(without_frames(missing))
         except RegistryUnavailableError as unavailable:
             self.failures.registry_unavailable(without_frames(unavailable))
+        except AwaitedError as awaited:
+            self.failures.awaited(without_frames(awaited))
         except KafkaException as error:
             self.failures.refused(without_frames(error).args[0])
         except StoreCorruptError as damaged:
             self.failures.damaged(damaged)
         else:
-            self._retry_policy.turned(waiting, self.assignment.has_caught_up)
+            self._retry_policy.turned(
+                waiting, self.upkeep.standstill(), self.assignment.has_caught_up
+            )
             if self._retry_policy.is_cut_off(finds_broker=not self.assignment.has_no_broker):
                 raise OutcomeUnknownError(ASTRAY)
-            self.reporter.turned(self.assignment, complete=self.assignment.has_all)
+            missing = self.active_settings.inputs.missing
+            self.reporter.turned(self.assignment, missing, complete=self.assignment.has_all)
             self.reporter.sample(self.assignment.running, self._scanner, self.config.addresses)
         return is_busy
 

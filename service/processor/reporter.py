@@ -25,6 +25,8 @@ from service.dedup.route import Template
 from service.kafka.errors import PRECAUTIONS, KafkaFailure
 from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
+from service.processor.fetcher import Block
+from service.processor.input_topics import missing_sentence
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics, RebalanceKind, Stage
@@ -182,6 +184,11 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _PUBLISH_S: Final = 0.25
 
+_NOTED_MS: Final = 2_000
+"""A block that has lasted for so long is logged."""
+_NAMES_MAX: Final = 5
+"""How many partitions such a line names."""
+
 
 class Reporter:
     """Turns the events of a loop into heartbeat, status, metrics and log lines."""
@@ -211,6 +218,9 @@ class Reporter:
         self._running: set[tuple[str, int]] = set()
         self._statuses: tuple[PartitionStatus, ...] = ()
         self._held: frozenset[PartitionId] = frozenset()
+        self._blocked: frozenset[str] = frozenset()
+        """What routes wait for, as far as it was logged."""
+        self._missing: tuple[str, ...] = ()
         self.address_counters = AddressCounters(clock.wall_ms())
         """Record counts by address."""
         self._waiting_for: str | None = None
@@ -292,8 +302,11 @@ class Reporter:
         self._waiting_for = None
         self._published_s = float("-inf")
 
-    def turned(self, assignment: Assignment, *, complete: bool) -> None:
-        """Note the end of a turn; publish the status a few times a second."""
+    def turned(self, assignment: Assignment, missing: tuple[str, ...], *, complete: bool) -> None:
+        """Note the end of a turn; publish the status a few times a second.
+
+        `missing` are the inputs that do not exist.
+        """
         if assignment.rebalances != self._rebalances:
             self._rebalances = assignment.rebalances
             self._count_rebalances(assignment.changes)
@@ -311,6 +324,8 @@ class Reporter:
         self._statuses = statuses
         self._log_changes(statuses)
         self._log_held(assignment.held)
+        self._missing = missing
+        self._log_blocks(assignment.fetching.blocks)
         phase: ServicePhase = "running" if assignment.rebalances else "starting"
         phase = "waiting" if self._waiting_for else phase
         self._partitions_total = assignment.partitions_total
@@ -387,6 +402,25 @@ class Reporter:
             _log.warning("input_held_back", partition="{}-{}".format(*source), reason=reason)
         self._held = frozenset(held)
 
+    def _log_blocks(self, blocks: Mapping[PartitionId, Block]) -> None:
+        """Log once what partitions or inputs wait for, and once that it has ended.
+
+        A short wait is none to act on: the first record with a new schema waits for it.
+        """
+        until_ms = self._clock.wall_ms() - _NOTED_MS
+        lasting: dict[str, list[PartitionId]] = {}
+        for source, block in sorted(blocks.items()):
+            if block.since_ms <= until_ms or block.sentence in self._blocked:
+                lasting.setdefault(block.sentence, []).append(source)
+        if self._missing:
+            lasting[missing_sentence(self._missing)] = []
+        for sentence in lasting.keys() - self._blocked:
+            waiting = [f"{each.topic}-{each.partition}" for each in lasting[sentence]]
+            _log.warning("blocked", reason=sentence, partitions=waiting[:_NAMES_MAX])
+        for sentence in self._blocked - lasting.keys():
+            _log.info("unblocked", reason=sentence)
+        self._blocked = frozenset(lasting)
+
     def publish(
         self,
         phase: ServicePhase,
@@ -418,6 +452,7 @@ class Reporter:
             refused=totals.refused,
             redriven=totals.redriven,
             redriven_accepted=totals.redriven_accepted,
+            inputs_missing=self._missing,
         )
         self._board.publish(status)
 
@@ -438,6 +473,7 @@ def _status_of(
     running = partition.phase is PartitionPhase.RUNNING
     replay = assignment.replay(partition)
     paused = assignment.fetching.is_paused(partition)
+    block = assignment.fetching.blocks.get(partition.source)
     end = assignment.end_of(partition) if running else None
     return PartitionStatus(
         topic=partition.source.topic,
@@ -455,4 +491,8 @@ def _status_of(
         addresses=len(partition.addresses),
         groups_open=len(partition.groups.open),
         paused=paused,
+        waiting_for=None if block is None else block.sentence,
+        waiting_since=(
+            None if block is None else datetime.fromtimestamp(block.since_ms / 1000, UTC)
+        ),
     )

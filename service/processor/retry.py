@@ -32,6 +32,8 @@ class RetryPolicy:
         self._waiting_since_s: float | None = None
         self._until_commit = False
         """Whether only a commit ends the wait: a turn without a failure proves nothing."""
+        self._stands_still = False
+        """Whether all routes wait for something else than the broker."""
         self.begin_life()
 
     def begin_life(self) -> None:
@@ -74,9 +76,13 @@ class RetryPolicy:
         self._clock.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
         self._failures += 1
 
-    def turned(self, waiting: str | None, has_caught_up: Callable[[], bool]) -> None:
-        """Handle a turn without errors; `waiting` is what it still waits for, if anything.
+    def turned(
+        self, waiting: str | None, standstill: str | None, has_caught_up: Callable[[], bool]
+    ) -> None:
+        """Handle a turn without errors; `waiting` is what it still waits for in the broker.
 
+        `standstill` is what the routes wait for if none of them can be read. That never ends the
+        process: another one would wait for the same.
         `has_caught_up` returns whether all input is committed: no further commit is expected then.
         """
         if waiting is not None:
@@ -88,8 +94,11 @@ class RetryPolicy:
         if self._until_commit:
             return
         self._failures = 0
-        if self._waiting_since_s is not None:
-            self._waiting_since_s = None
+        has_waited = self._waiting_since_s is not None or self._stands_still
+        self._waiting_since_s, self._stands_still = None, standstill is not None
+        if standstill is not None:
+            self._reporter.waiting(standstill)
+        elif has_waited:
             self._reporter.resumed()
 
     def is_cut_off(self, *, finds_broker: bool) -> bool:

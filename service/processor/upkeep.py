@@ -13,7 +13,7 @@ from service.dedup.plan import Plan
 from service.processor.assignment import Assignment
 from service.processor.committer import Committer
 from service.processor.dynamic_settings import ActiveSettings
-from service.processor.input_topics import RepartitionPurger
+from service.processor.input_topics import RepartitionPurger, missing_sentence
 from service.processor.poll import Poller
 from service.processor.reporter import Reporter
 from service.processor.takeover import check_written
@@ -46,7 +46,7 @@ class Upkeep:
         self._rewind = rewind
 
     def prepare(self) -> str | None:
-        """Do all that precedes reading; return what the loop waits for, or None.
+        """Do all that precedes reading; return what the loop waits for in the broker, or None.
 
         Refreshes topics and settings, ensures the producer, and advances takeovers.
         """
@@ -63,10 +63,14 @@ class Upkeep:
         self.follow_settings()
         self._give_up_groups()
         self._purger.purge(self._assignment.running.values())
-        missing = self._active_settings.inputs.missing
-        if missing and waiting is None:
-            return f"the input {', '.join(missing)}: it does not exist; create it"
         return waiting
+
+    def standstill(self) -> str | None:
+        """Return what routes wait for if no partition can be read meanwhile; else None."""
+        inputs = self._active_settings.inputs
+        if inputs.missing and not inputs.input_topics:
+            return missing_sentence(inputs.missing)
+        return self._assignment.fetching.standstill(self._assignment.running)
 
     def find_inputs(self) -> bool:
         """Refresh the inputs if it is time; if they changed, subscribe to them and return True."""
@@ -116,7 +120,13 @@ class Upkeep:
         """Dead-letter groups that timed out, in each turn as many as a batch may hold."""
         now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
         service = self._active_settings.config.service
-        for partition in self._selected(lambda p: bool(p.groups.overdue(now_s, timeout_s))):
+        blocks = self._assignment.fetching.blocks
+
+        def is_due(partition: OwnedPartition) -> bool:
+            is_blocked = partition.source in blocks
+            return not is_blocked and bool(partition.groups.overdue(now_s, timeout_s))
+
+        for partition in self._selected(is_due):
             late = partition.groups.first(
                 partition.groups.overdue(now_s, timeout_s),
                 service.batch_records_max,

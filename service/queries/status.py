@@ -39,6 +39,10 @@ class PartitionStatus(NamedTuple):
     """Whether its route is paused: it is owned and restored, but not read."""
     lag_ms: int | None = None
     """The longest time that the next record may have waited; None if it is not known."""
+    waiting_for: str | None = None
+    """What it needs to decide its next record, and what to do; None unless it is blocked."""
+    waiting_since: datetime | None = None
+    """Since when; None unless it is blocked."""
 
 
 class ServiceStatus(NamedTuple):
@@ -75,6 +79,8 @@ class ServiceStatus(NamedTuple):
     redriven: int = 0
     """Dead letters that were decided again."""
     redriven_accepted: int = 0
+    inputs_missing: tuple[str, ...] = ()
+    """Inputs that routes name and that do not exist."""
 
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":

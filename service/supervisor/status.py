@@ -83,6 +83,7 @@ def instance_status(
         config_revision=min((each.config_revision for each in known), default=0),
         config_fault=next((each.config_fault for each in known if each.config_fault), None),
         hops=max((each.hops for each in known), key=len, default=()),
+        inputs_missing=tuple(sorted({name for each in known for name in each.inputs_missing})),
         **counts._asdict(),
     )
 

@@ -95,6 +95,12 @@ class StatusGauges(Collector):
             "1 while it is blocked and processes nothing; /readyz says what it waits for.",
             float(status.waiting_for is not None),
         )
+        yield _gauge(
+            "blocked_partitions",
+            "Partitions that wait for a topic or a schema while others are decided.",
+            sum(each.waiting_for is not None for each in owned),
+        )
+        yield _gauge("missing_inputs", "Inputs that do not exist.", len(status.inputs_missing))
         if status.last_commit_at is not None:
             at_s = status.last_commit_at.timestamp()
             help_text = "When the last transaction committed."

@@ -3,7 +3,7 @@
 from starlette.testclient import TestClient
 
 from api.ports import ServiceView
-from tests.api.fake_service import RUNNING, Clock, board_of
+from tests.api.fake_service import OTHER_PARTITION, RUNNING, RUNNING_PARTITION, Clock, board_of
 from tests.api.guarded import client_of
 
 
@@ -33,3 +33,17 @@ def test_a_service_stays_started_once_it_ran(view: ServiceView) -> None:
     client = client_of(view)
     board_of(view).publish(RUNNING._replace(phase="waiting"))
     assert client.get("/startupz").status_code == 200
+
+
+def test_a_service_with_partitions_that_wait_is_ready_and_says_for_what(view: ServiceView) -> None:
+    blocked = OTHER_PARTITION._replace(waiting_for="topic x: it does not exist; create it")
+    status = RUNNING._replace(partitions=(RUNNING_PARTITION, blocked), inputs_missing=("more",))
+    board_of(view).publish(status)
+    told = client_of(view).get("/readyz")
+    assert (told.status_code, told.json()["status"]) == (200, "ok")
+    (check,) = told.json()["checks"]
+    assert check["ok"]
+    assert check["detail"].startswith("1 of 2 owned partitions wait, others go on; waiting for")
+    assert "topic x: it does not exist; create it; the input more: it does not" in check["detail"]
+    board_of(view).publish(RUNNING)
+    assert client_of(view).get("/readyz").json() == {"status": "ok"}

@@ -153,6 +153,18 @@ def test_an_unauthenticated_client_does_not_learn_what_the_service_waits_for(
     assert failures == {("invalid",): 1}
 
 
+def test_an_unauthenticated_client_does_not_learn_what_a_partition_waits_for(
+    view: ServiceView, asking: ServiceView
+) -> None:
+    blocked = RUNS.partitions[0]._replace(waiting_for="topic secret-orders")
+    board_of(view).publish(RUNS._replace(partitions=(blocked,), inputs_missing=("secret",)))
+    told = client_of(asking).get("/readyz?verbose")
+    assert told.status_code == 200
+    assert "secret" not in told.text
+    assert "others go on; waiting for another system" in told.text
+    assert "secret-orders" in client_of(asking, TOKENS["viewer"]).get("/readyz").text
+
+
 def test_head_is_for_those_who_may_get(asking: ServiceView) -> None:
     assert client_of(asking).head("/v1/info").status_code == 401
     assert client_of(asking, TOKENS["viewer"]).head("/v1/info").status_code == 200

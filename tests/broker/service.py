@@ -293,6 +293,15 @@ class Service:
 
         eventually(complains, self)
 
+    def wait_note(self, words: str) -> None:
+        """Until it says on /readyz that it is ready, and with these words that something waits."""
+
+        def notes() -> bool:
+            status, body = self.get("/readyz")
+            return status == 200 and words in body
+
+        eventually(notes, self)
+
     def partitions(self) -> list[dict[str, Any]]:
         """Its own; TimeoutError while it does not tell."""
         status, text = self.get("/v1/partitions?scope=instance")

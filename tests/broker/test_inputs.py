@@ -33,7 +33,7 @@ def test_a_missing_input_is_reported_and_is_read_once_it_exists(world: World) ->
     world.send()
     world.inputs.append(late)
     service = world.started()
-    service.wait_complaint(late)
+    service.wait_note(late)
     world.wait_decided()  # the other one does not wait for it
     world.create(late, f"{late}.dlq")
     service.wait_ready(2 * PARTITIONS)

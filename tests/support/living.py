@@ -98,9 +98,11 @@ class Living:
         stores: Stores | None = None,
         chance: Chance | None = None,
         *,
+        others: tuple[RouteSettings, ...] = (),
         partitions: int = 1,
         **settings: object,
     ) -> None:
+        """`others` are further routes, each of one input with targets of the usual names."""
         self.faults = Faults()
         self.cluster = FakeCluster(chance, self.faults)
         self.clock = FakeClock(self.cluster)
@@ -109,7 +111,7 @@ class Living:
             KafkaSettings({"bootstrap.servers": "kafka:9092"}, {}, {}, {}),
             ServiceSettings(group_id=GROUP, **settings),  # type: ignore[arg-type]  # by name
             ApiSettings(),
-            (route,),
+            (route, *others),
             AddressBook.of(addresses or {}),
         )
         self.board = StatusBoard(_NOTHING, self.clock.monotonic_s)
@@ -118,13 +120,16 @@ class Living:
         session_ms = self.config.service.session_timeout_ms
         self.retry_policy = RetryPolicy(self.watch, self.clock, session_ms)
         self.inbox = QueryInbox(10)
-        for name in ("orders", "orders.unique", "orders.dlq"):
-            self.cluster.create_topic(name, partitions)
+        for name in ("orders", *(name for other in others for name in other.inputs)):
+            for end in ("", ".unique", ".dlq"):
+                self.cluster.create_topic(name + end, partitions)
         self._start_before()
 
     def _start_before(self) -> None:
         """It is not the first start: that one writes to the metadata topic."""
-        topics = FakeAdmin(self.cluster).topics(["orders"])
+        topics = FakeAdmin(self.cluster).topics(
+            [name for route in self.config.routes for name in route.inputs]
+        )
         self.cluster.create_topic(config_topic(GROUP), 1, cleanup_policy="compact")
         layout, routes = Topology.of(self.config, topics), InstanceFileRoutes.of(self.config)
         for key, value in (layout.record, routes.record(is_first=True)):
@@ -145,11 +150,11 @@ class Living:
         record = Record(key, value, list(headers), self.cluster.now_ms)
         self.cluster.write(topic, partition, record)
 
-    def send(self, *ids: str, partition: int = 0, size: int = 0) -> None:
+    def send(self, *ids: str, partition: int = 0, size: int = 0, topic: str = "orders") -> None:
         """Each id is the record's value too, padded to a size."""
         for name in ids:
             value = name.encode().ljust(size, b".")
-            self.write(value, (DUPLICATE_ID, name.encode()), partition=partition)
+            self.write(value, (DUPLICATE_ID, name.encode()), partition=partition, topic=topic)
 
     def values(self, topic: str, partition: int = 0) -> list[str]:
         """What stands in a topic, padding left out."""

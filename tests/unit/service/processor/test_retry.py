@@ -23,11 +23,11 @@ class World:
         self.board = StatusBoard(nothing, self.clock.monotonic_s)
         metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
         settings = ServiceSettings(group_id="g")
-        reporter = Reporter(settings, self.clock, self.board, metrics)
-        self.policy = RetryPolicy(reporter, self.clock, settings.session_timeout_ms)
+        self.reporter = Reporter(settings, self.clock, self.board, metrics)
+        self.policy = RetryPolicy(self.reporter, self.clock, settings.session_timeout_ms)
 
-    def turned(self, *, has_caught_up: bool = False) -> None:
-        self.policy.turned(None, lambda: has_caught_up)
+    def turned(self, standstill: str | None = None, *, has_caught_up: bool = False) -> None:
+        self.policy.turned(None, standstill, lambda: has_caught_up)
 
     @property
     def waits_for(self) -> str | None:
@@ -96,3 +96,25 @@ def test_pauses_grow_until_a_turn_without_a_failure(world: World) -> None:
     assert [paused_s() for _ in range(6)] == pytest.approx([0.1, 0.5, 1.0, 2.0, 5.0, 5.0])
     world.turned()
     assert paused_s() == pytest.approx(0.1)
+
+
+def test_a_standstill_of_all_routes_is_shown_and_ends_with_the_first_that_can_be_read(
+    world: World,
+) -> None:
+    for _ in range(10):
+        world.turned("a topic")
+        world.clock.sleep(1_000)
+        assert world.waits_for == "a topic"
+    world.turned()
+    world.reporter.publish("running", ())
+    assert world.waits_for is None
+
+
+def test_after_a_standstill_the_broker_is_waited_for_as_long_as_ever(world: World) -> None:
+    world.turned("a topic")
+    world.clock.sleep(10 * BROKER_PATIENCE_S)
+    world.policy.back_off("the broker")
+    assert world.waits_for == "the broker"
+    world.clock.sleep(BROKER_PATIENCE_S)
+    with ending(ExitCode.BROKER, "Gave up waiting for the broker"):
+        world.policy.back_off("the broker")

@@ -422,9 +422,9 @@ def test_it_can_be_stopped_while_it_waits_for_the_broker() -> None:
     assert living.board.read().phase == "stopping"
 
 
-def test_a_topic_that_stays_missing_ends_the_process_and_the_group_is_left() -> None:
+def test_a_broker_that_keeps_refusing_ends_the_process_and_the_group_is_left() -> None:
     living = Living()
-    del living.cluster.logs["orders.unique"]
+    living.faults.at["commit_transaction"] = iter(refused, None)
     living.send("a")
     assert ended(living).exit_code is ExitCode.BROKER
     assert living.faults.passed["close"] == 2  # the group's, and that of the metadata topic
