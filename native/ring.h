@@ -540,11 +540,9 @@ static PyObject *Draft_renew(Draft *self, PyObject *index)
     Py_ssize_t at = PyLong_AsSsize_t(index);
     if (PyErr_Occurred() || (at >= 0 && !is_row(self, at)))
         return NULL;
-    if (at < 0) {
+    if (at < 0)
         self->has_renewed = true;
-        if (!self->table->is_whole)
-            drop(self->table, SIZE_MAX); /* they will be rewritten in the store */
-    } else
+    else
         self->rows[at].length = FORGOTTEN_BYTES;
     Py_RETURN_NONE;
 }

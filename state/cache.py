@@ -5,12 +5,17 @@ applies to it what was written to the store. Where a strategy has an indexed for
 in the store, large states have it, and all but the smallest when memory is short. The cache is
 bounded in bytes, also while a transaction is decided: addresses that the transaction does not use
 are evicted, and a transaction that needs more memory has to be read again in smaller pieces.
+
+The limit counts all states but the largest one, if that is a large one: evicting it would save
+nothing, since its next record loads it again. So the cache takes at most the limit and one state.
+What all states take is the sum of what each says: after every call that may change a state,
+`_count` asks it again.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from state.id_index import HashIndex, MakeIndex
 from state.keys import UnknownFormatError, prefix
@@ -27,11 +32,24 @@ FULL: Final = 0.75
 """A transaction that uses more of the memory, as a factor, reads no further slice."""
 _CROWDED: Final = 1.125
 """A transaction that uses more of the memory, as a factor, fails."""
+_LARGE: Final = 0.5
+"""A state that takes more of the memory, as a factor, is large; few can be, so they are listed."""
 _RECENT_MAX: Final = 128
+
+_Name = tuple[PartitionId, str]
+"""A deciding partition and an address on it."""
 
 
 class BatchTooLargeError(Exception):
     """A transaction needs more memory or loading time than allowed: read it in smaller pieces."""
+
+
+class OversizedState(NamedTuple):
+    """A state that takes more memory than the limit for all."""
+
+    source: PartitionId
+    address: str
+    memory_bytes: int
 
 
 class Cache:
@@ -50,12 +68,16 @@ class Cache:
         self.memory_bytes_max = memory_bytes_max
         self._make_index = make_index
         self._on_load = on_load
+        self._memories: OrderedDict[_Name, CommittedState] = OrderedDict()
+        self._counted: dict[_Name, int] = {}
+        """What each of them takes, in bytes."""
         self._memory_bytes = 0
-        self._memories: OrderedDict[tuple[PartitionId, str], CommittedState] = OrderedDict()
-        self._used: set[tuple[PartitionId, str]] = set()
+        """The sum of these."""
+        self._large: set[_Name] = set()
+        self._used: set[_Name] = set()
         """The addresses that the current transaction uses."""
         self.begin()
-        self._untidy: dict[tuple[PartitionId, str], CommittedState] = {}
+        self._untidy: dict[_Name, CommittedState] = {}
         self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
         """Segments that indexed states read last, by the state's reader and the key.
 
@@ -71,7 +93,15 @@ class Cache:
     @property
     def is_full(self) -> bool:
         """Whether the current transaction uses so much memory that it should end."""
-        return self.used_bytes > FULL * self.memory_bytes_max
+        return self._is_above(FULL, self.used_bytes, self._used)
+
+    @property
+    def oversized(self) -> OversizedState | None:
+        """The largest state if it alone exceeds the limit, else None."""
+        name = max(self._large, key=self._counted.__getitem__, default=None)
+        if name is None or self._counted[name] <= self.memory_bytes_max:
+            return None
+        return OversizedState(*name, self._counted[name])
 
     def begin(
         self, *, is_bounded: bool = False, is_late: Callable[[], bool] = lambda: False
@@ -97,23 +127,45 @@ class Cache:
             if self._is_bounded and self._is_late():
                 raise BatchTooLargeError
             memory = self._memories[name] = self._loaded(source, store, address, strategy)
-            self._memory_bytes += memory.memory_bytes
+            self._count(name)
         self._memories.move_to_end(name)
         if name not in self._used:
             self._used.add(name)
-            self.used_bytes += memory.memory_bytes
+            self.used_bytes += self._counted[name]
             self._make_room()
         return memory
 
     def _make_room(self) -> None:
         """Evict the least recently used states that the current transaction does not use."""
-        while self._memory_bytes > self.memory_bytes_max:
-            eldest = next(iter(self._memories))
-            if eldest in self._used:  # and so are all that follow
+        while self._is_above(1, self._memory_bytes, self._memories):
+            eldest = next(iter(self._memories), None)
+            if eldest is None or eldest in self._used:  # and so are all that follow
                 break
             self._forget(*eldest)
-        if self._is_bounded and self.used_bytes > _CROWDED * self.memory_bytes_max:
+        if self._is_bounded and self._is_above(_CROWDED, self.used_bytes, self._used):
             raise BatchTooLargeError
+
+    def _is_above(self, factor: float, total_bytes: int, names: Container[_Name]) -> bool:
+        """Whether these states, but for the largest one if it is large, take more of the memory."""
+        limit_bytes = factor * self.memory_bytes_max
+        if total_bytes <= limit_bytes:
+            return False
+        large = (self._counted[name] for name in self._large if name in names)
+        return total_bytes - max(large, default=0) > limit_bytes
+
+    def _count(self, name: _Name) -> None:
+        """Ask a state what it takes, after a call that may have changed it, and add it up."""
+        memory, before = self._memories.get(name), self._counted.pop(name, 0)
+        now = 0
+        if memory is not None:
+            now = self._counted[name] = memory.memory_bytes
+        self._memory_bytes += now - before
+        if name in self._used:
+            self.used_bytes += now - before
+        if now > _LARGE * self.memory_bytes_max:
+            self._large.add(name)
+        else:
+            self._large.discard(name)
 
     def look(self, source: PartitionId, address: str) -> CommittedState | None:
         """Return the cached state of an address, or None, without marking it as used."""
@@ -128,13 +180,11 @@ class Cache:
         self, source: PartitionId, address: str, memory: CommittedState, content: object
     ) -> None:
         """Apply a committed change to the state that the batch was decided on."""
-        before = memory.memory_bytes
         memory.apply(content)
         self._untidy[source, address] = memory
-        if (source, address) in self._memories:
-            self._memory_bytes += memory.memory_bytes - before
-            if memory.has_outgrown(WHOLE_IDS_MAX):
-                self._forget(source, address)  # the next use loads it in the right form
+        self._count((source, address))
+        if (source, address) in self._memories and memory.has_outgrown(WHOLE_IDS_MAX):
+            self._forget(source, address)  # the next use loads it in the right form
 
     def reread(self, source: PartitionId, address: str) -> None:
         """Drop what was read from segments of an address that have been rewritten."""
@@ -143,6 +193,7 @@ class Cache:
             return
         if memory.reread():
             self._recent.clear()
+            self._count((source, address))
         else:
             self._forget(source, address)
 
@@ -158,8 +209,9 @@ class Cache:
 
     def tidy(self) -> None:
         """Finish work that commits have deferred because no verdict depends on it."""
-        for memory in self._untidy.values():
+        for name, memory in self._untidy.items():
             memory.forget()
+            self._count(name)
         self._untidy.clear()
 
     def shrink(self) -> None:
@@ -173,7 +225,8 @@ class Cache:
             self._forget(*name)
 
     def _forget(self, source: PartitionId, address: str) -> None:
-        self._memory_bytes -= self._memories.pop((source, address)).memory_bytes
+        del self._memories[source, address]
+        self._count((source, address))
         self._untidy.pop((source, address), None)
 
     def _loaded(
@@ -183,7 +236,7 @@ class Cache:
             begin, form = prefix(strategy.kind, address), strategy.indexed
             if form is not None:
                 size = form.stored_size(store, address)
-                is_short = self._memory_bytes > self.memory_bytes_max / 2
+                is_short = self._is_above(0.5, self._memory_bytes, self._memories)
                 if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
                     read = self._reader(source, store, address)
                     entries = self._scanned(store, begin)

@@ -127,6 +127,7 @@ class StateSampler:
             stalls=self._new_stalls(stores),
             stores=_sum(stores),
             cache_bytes=cache.memory_bytes,
+            cache_excess_bytes=max(0, cache.memory_bytes - cache.memory_bytes_max),
         )
 
     def _evicted(self, source: PartitionId, address: str, memory: CommittedState | None) -> int:

@@ -31,6 +31,7 @@ from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics, RebalanceKind, Stage
 from service.telemetry.tracing import Tracer, TransactionTrace
+from state.cache import Cache
 from state.model import PartitionId
 
 
@@ -221,6 +222,8 @@ class Reporter:
         self._blocked: frozenset[str] = frozenset()
         """What routes wait for, as far as it was logged."""
         self._missing: tuple[str, ...] = ()
+        self._oversized: tuple[PartitionId, str] | None = None
+        """The address that was logged to need more memory than the limit."""
         self.address_counters = AddressCounters(clock.wall_ms())
         """Record counts by address."""
         self._waiting_for: str | None = None
@@ -360,6 +363,7 @@ class Reporter:
             self._sampled_s = now_s
             labels = self.metrics.labelled_addresses
             self.metrics.sampled(self._sampler.take(running, scanner, book, labels))
+            self._log_oversized(scanner.cache)
 
     def _with_wait(self, status: PartitionStatus, partition: OwnedPartition) -> PartitionStatus:
         """Return the status with the lag in time."""
@@ -393,6 +397,21 @@ class Reporter:
         for key in sorted(self._running - running.keys()):
             _log.info("partition_released", partition="{}-{}".format(*key))
         self._running = set(running)
+
+    def _log_oversized(self, cache: Cache) -> None:
+        """Log an address whose state alone takes more memory than the limit, once."""
+        found = cache.oversized
+        name = None if found is None else (found.source, found.address)
+        if found is not None and name != self._oversized:
+            _log.warning(
+                "cache_exceeded",
+                address=found.address,
+                partition="{}-{}".format(*found.source),
+                bytes=found.memory_bytes,
+                limit_bytes=cache.memory_bytes_max,
+                remedy="raise service.cache_memory_mb, or give the address a smaller size",
+            )
+        self._oversized = name
 
     def _log_held(self, held: Mapping[PartitionId, int]) -> None:
         """Log each input that is newly held back by an open transaction."""

@@ -21,6 +21,7 @@ _OF_ALL: Final = frozenset(
         "ringfence_fast_path_info",
         "ringfence_held_back_partitions",
         "ringfence_cache_memory_bytes",
+        "ringfence_cache_excess_bytes",
         "ringfence_state_bytes",
         "ringfence_ring_capacity_ids",
         "ringfence_ring_used_ids",

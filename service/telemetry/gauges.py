@@ -43,6 +43,8 @@ class StateSample(NamedTuple):
     stores: StoreStats = StoreStats(0)
     cache_bytes: int = 0
     """Approximate memory for ids."""
+    cache_excess_bytes: int = 0
+    """How much of it is above the limit."""
 
 
 OTHER: Final = "_other"
@@ -149,6 +151,8 @@ class OccupancyGauges(Collector):
         yield from _fills(sample)
         stores = sample.stores
         yield _gauge("cache_memory_bytes", "Approximate memory for ids.", sample.cache_bytes)
+        help_text = "Memory for ids above its limit, for one address that needs more."
+        yield _gauge("cache_excess_bytes", help_text, sample.cache_excess_bytes)
         yield _gauge("state_bytes", "Size of the files of the stores.", stores.disk_bytes)
         for name, help_text, value in (
             ("block_cache_usage_bytes", "Size of the block cache.", stores.cache_bytes),

@@ -199,7 +199,7 @@ class CommittedState(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Estimated memory in bytes."""
+        """Estimated memory in bytes; only `apply`, `forget` and `reread` change it."""
         ...
 
     @property

@@ -1,11 +1,13 @@
 """What one transaction takes in is bounded: by its age, by memory, and by the groups that end."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+import structlog
 from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID
@@ -32,6 +34,7 @@ from tests.support.living import (
     turn_until_running,
     turns,
 )
+from tests.support.native import native_rings, needs_native
 
 BY_KEY = replace(ROUTE, address="{key}")
 
@@ -211,6 +214,41 @@ def test_what_a_transaction_does_not_use_is_evicted_while_it_is_decided() -> Non
     send(living, b"x", "b", "c")
     loop.turn()
     assert [loop.cache.look(ORDERS, address) is None for address in "abc"] == [True, False, False]
+
+
+@pytest.mark.parametrize("path", ["python", pytest.param("native", marks=needs_native)])
+@pytest.mark.parametrize("whole_ids_max", [0, 100_000])
+def test_a_ring_that_alone_exceeds_the_memory_is_loaded_once_and_its_excess_is_shown(
+    path: str, whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.cache.WHOLE_IDS_MAX", whole_ids_max)
+    living = Living(BY_KEY)
+    for number in range(400):
+        send(living, b"%d" % number, "large")
+    with native_rings() if path == "native" else nullcontext():
+        living.running().close()
+        loop = living.loop()
+        loop.cache.memory_bytes_max = 1_000
+        loads = with_slow_loads(living, monkeypatch, 0)
+        turn_until_running(loop)
+        with structlog.testing.capture_logs() as logs:
+            for number in range(400, 500):
+                send(living, b"%d" % number, "large")
+                send(living, b"%d" % (number - 100), "large")
+                send(living, b"same", "small")
+                loop.turn()
+                living.cluster.wait(1)
+        turns(loop, 5)
+    assert living.committed() == 700
+    assert len(living.values("orders.unique")) == 400 + 100 + 1
+    assert living.board.read().transactions_aborted == 0
+    assert loads.count((ORDERS, "large")) == 1
+    told = [line for line in logs if line["event"] == "cache_exceeded"]
+    assert [(line["address"], line["limit_bytes"]) for line in told] == [("large", 1_000)]
+    excess_bytes = loop.cache.memory_bytes - 1_000
+    shown = loop.reporter.metrics.exposition().decode()
+    assert f"ringfence_cache_excess_bytes {float(excess_bytes)}" in shown
+    assert excess_bytes > 0
 
 
 # Groups.

@@ -110,5 +110,8 @@ def _shrinking(met: Counter[str]) -> Callable[[Cache], None]:
         before = cache.memory_bytes
         genuine(cache)
         met["evictions"] += cache.memory_bytes < before
+        states = [state.memory_bytes for _, state in cache.recent(1_000_000)]
+        assert cache.memory_bytes == sum(states), "the account of the cache"
+        assert cache.memory_bytes <= cache.memory_bytes_max + max(states, default=0)
 
     return shrink

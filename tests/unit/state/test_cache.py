@@ -101,13 +101,70 @@ def test_shrinking_forgets_the_least_recently_used_until_the_rest_fits() -> None
     assert held(again) == held(second)
 
 
-def test_a_cache_that_may_hold_nothing_still_answers_from_the_store() -> None:
+def test_a_cache_that_may_hold_nothing_holds_one_state_and_answers_from_the_store() -> None:
     cache, store = Cache(0), MemoryStore()
     for number in range(8):
-        commit(cache, store, [b"%d" % number])
+        for address in "ab":
+            ring = commit(cache, store, [b"%d" % number], address=address)
+            cache.shrink()
+            assert cache.memory_bytes == ring.memory_bytes > 0
+    for address in "ab":
+        assert set(held(ring_of(cache, SOURCE, store, address))) == {b"3", b"4", b"5", b"6", b"7"}
+
+
+def large_and_small(limit_bytes: int) -> tuple[Cache, MemoryStore, AnyRing]:
+    """A cache with a ring of 100 ids, used last, and the store with nine of one id."""
+    cache, store = Cache(limit_bytes), MemoryStore()
+    for address in "abcdefghi":
+        commit(cache, store, [b"1"], address=address)
+    large = commit(cache, store, [b"%d" % n for n in range(100)], address="z", capacity=100)
+    return cache, store, large
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 1.1])
+def test_a_ring_that_is_larger_than_the_memory_is_loaded_once(share: float) -> None:
+    _, _, probe = large_and_small(PLENTY)
+    small_bytes = commit(Cache(PLENTY), MemoryStore(), [b"1"]).memory_bytes
+    limit_bytes = max(int(share * probe.memory_bytes), 2 * small_bytes)
+    cache, store, large = large_and_small(limit_bytes)
+    for number in range(100, 130):
+        cache.begin(is_bounded=True)
+        for address in ("z", "abcdefghi"[number % 9]):
+            commit(cache, store, [b"%d" % number], address=address, capacity=100)
+            assert not cache.is_full
+        cache.tidy()
         cache.shrink()
-        assert cache.memory_bytes == 0
-    assert set(held(ring_of(cache, SOURCE, store, "a"))) == {b"3", b"4", b"5", b"6", b"7"}
+        assert cache.look(SOURCE, "z") is large
+        assert cache.memory_bytes <= limit_bytes + large.memory_bytes
+    assert cache.oversized == (
+        (SOURCE, "z", large.memory_bytes) if large.memory_bytes > limit_bytes else None
+    )
+
+
+def test_a_large_ring_makes_way_once_the_others_used_since_fill_the_memory() -> None:
+    _, _, probe = large_and_small(PLENTY)
+    cache, store, _ = large_and_small(probe.memory_bytes // 2)
+    names = [f"{number}" for number in range(200)]
+    for name in names:
+        commit(cache, store, [b"1"], address=name)
+        cache.shrink()
+    assert cache.look(SOURCE, "z") is None
+    assert cache.memory_bytes <= probe.memory_bytes // 2
+    assert cache.oversized is None
+    assert set(held(ring_of(cache, SOURCE, store, "z"))) >= {b"1", b"2"}
+
+
+def test_of_two_rings_that_are_too_large_the_smaller_makes_way() -> None:
+    cache, store = Cache(1_000), MemoryStore()
+    ids = [b"%d" % number for number in range(20)]
+    commit(cache, store, ids, address="a", capacity=100)
+    commit(cache, store, ids[:10], address="b", capacity=100)
+    cache.begin(is_bounded=True)
+    ring_of(cache, SOURCE, store, "b")
+    with pytest.raises(BatchTooLargeError):
+        ring_of(cache, SOURCE, store, "a")
+    cache.shrink()
+    assert [cache.look(SOURCE, name) is None for name in "ab"] == [False, True]
 
 
 def test_a_transaction_should_end_at_three_quarters_of_the_memory_and_has_to_at_nine_eighths() -> (

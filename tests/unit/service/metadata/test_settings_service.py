@@ -207,7 +207,7 @@ def test_what_all_addresses_would_forget_takes_no_more_memory_than_there_is(
 
     monkeypatch.setattr(loop.cache, "_loaded", loaded)
     found = answered(EvictionAnswer, EvictionQuery({"#": {"id_cache_size": 0}}), loop)
-    assert (found.ids_forgotten, held) == (3, [0, 0, 0])
+    assert (found.ids_forgotten, held) == (3, [0, 1, 1]), "one state may exceed the limit"
 
 
 def forgotten(living: Living, loop: Loop, **keys: Setting) -> EvictionAnswer:

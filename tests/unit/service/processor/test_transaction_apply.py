@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.config.model import RouteSettings
 from service.processor.transaction import apply
 from state.cache import Cache
 from state.store import StoreFailedError, StorePosition
@@ -32,11 +33,13 @@ def test_a_batch_that_remembers_nothing_leaves_the_store_alone() -> None:
 
 
 def test_the_cache_is_shrunk_and_nothing_is_forgotten() -> None:
-    world = World()
+    route = RouteSettings("orders", inputs=("orders",), scope="partition", address="{key}")
+    world = World(route)
     world.cache = Cache(0)
-    world.commit(named(0, b"a"))
-    assert world.cache.memory_bytes == 0
-    assert world.decide(named(1, b"a")).tally.duplicates.total() == 1
+    world.commit(named(0, b"a", key=b"x"), named(1, b"a", key=b"y"))
+    assert [world.cache.look(SOURCE, name) is None for name in "xy"] == [True, False]
+    again = named(2, b"a", key=b"x"), named(3, b"a", key=b"y")
+    assert world.decide(*again).tally.duplicates.total() == 2
 
 
 def test_a_store_that_fails_passes_its_error_on() -> None:

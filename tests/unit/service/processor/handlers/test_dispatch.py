@@ -92,14 +92,15 @@ def test_addresses_are_kept_apart() -> None:
 
 
 def test_what_is_not_in_memory_is_loaded_and_let_go_of() -> None:
-    living = Living()
-    living.send("a")
+    living = Living(replace(ROUTE, address="{header:_DUPL_ID}"))
+    living.send("a", "b")
     loop = living.running()
-    loop.cache.drop(next(iter(loop.assignment.running)))
+    loop.cache.drop(ORDERS)
     loop.cache.memory_bytes_max = 0
-    assert sought(loop, "a").known
-    assert address(loop).partitions[0].ids_held == 1
-    assert loop.cache.memory_bytes == 0
+    for name, other in ("ab", "ba"):
+        assert sought(loop, name, name).known
+        assert loop.cache.look(ORDERS, name) is not None
+        assert loop.cache.look(ORDERS, other) is None
 
 
 def test_an_instance_that_does_not_own_every_partition_says_there_may_be_more() -> None:
