@@ -29,6 +29,13 @@ IMPORTED: Final = -1
 """Takes the place of an offset: the id was imported, so the offset is unknown."""
 
 
+OFFSET_MAX: Final = 10**18 - 1
+"""The largest offset of an origin, whoever says it: 18 digits, as in an origin header.
+
+No partition gets there. It is below what a packed position can hold, half of `_WIDTH` bits.
+"""
+
+
 class Origin(NamedTuple):
     """Where and when a record was accepted; the dead letter of a duplicate names it.
 

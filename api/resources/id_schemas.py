@@ -18,6 +18,7 @@ from service.queries.ids import (
     LookupAnswer,
     RememberedId,
 )
+from state.model import OFFSET_MAX
 from state.segment import STORED_ID_BYTES_MAX
 
 PARTITION_MAX: Final = 2**31 - 1
@@ -122,7 +123,7 @@ class ImportedId(Document):
 
     id: WrittenId = Field(description="As text, `hex:` or `base64:`.")
     offset: int | None = Field(
-        default=None, ge=0, le=NUMBER_MAX, description="Offset of the accepted message, if known."
+        default=None, ge=0, le=OFFSET_MAX, description="Offset of the accepted message, if known."
     )
     time: AwareDatetime | None = Field(
         default=None, description="When it was accepted; by default now."

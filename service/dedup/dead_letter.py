@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from ringfence.headers import REPEATED, DeadLetter, Headers, Reason, id_text
 from service.dedup.record import Record
-from state.model import IMPORTED, Origin, PartitionId, Rejection
+from state.model import IMPORTED, OFFSET_MAX, Origin, PartitionId, Rejection
 
 ID_CHARS_MAX: Final = 1024
 """A longer id is cut in the envelope; the record's own header still has it in full."""
@@ -378,7 +378,7 @@ _ENVELOPE_NAMES: Final = frozenset(name.value for name in DeadLetter)
 
 _PARTITIONS_MAX: Final = 2**31
 
-_OFFSETS_MAX: Final = 2**63
+_NUMBERS_MAX: Final = 2**63
 
 
 class ParsedHeaders(NamedTuple):
@@ -428,7 +428,7 @@ def view_of(
         strategy=envelope.get(DeadLetter.STRATEGY),
         identifier=envelope.get(DeadLetter.ID),
         original=envelope.get(DeadLetter.ORIGINAL),
-        redrives=_number(envelope.get(DeadLetter.REDRIVES), _OFFSETS_MAX) or 0,
+        redrives=_number(envelope.get(DeadLetter.REDRIVES), _NUMBERS_MAX) or 0,
         key=key,
         value=value,
         headers=tuple(original),
@@ -479,11 +479,11 @@ def _starts_envelope(header: Sequence[object]) -> bool:
 def _source(envelope: dict[str, str]) -> SourcePosition | None:
     topic = envelope.get(DeadLetter.TOPIC)
     partition = _number(envelope.get(DeadLetter.PARTITION), _PARTITIONS_MAX)
-    offset = _number(envelope.get(DeadLetter.OFFSET), _OFFSETS_MAX)
+    offset = _number(envelope.get(DeadLetter.OFFSET), OFFSET_MAX + 1)
     if not topic or partition is None or offset is None:
         return None
     time = envelope.get(DeadLetter.TIMESTAMP, "")
-    timestamp_ms = _number(time, _OFFSETS_MAX)
+    timestamp_ms = _number(time, _NUMBERS_MAX)
     return SourcePosition(topic, partition, offset, -1 if timestamp_ms is None else timestamp_ms)
 
 

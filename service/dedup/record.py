@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from ringfence.headers import ORIGIN, Headers, Reason
-from state.model import PartitionId, Rejection
+from state.model import OFFSET_MAX, PartitionId, Rejection
 
 
 class Record(Protocol):
@@ -48,7 +48,7 @@ class RejectedError(Exception):
 # Any client may write anything to the topic; numbers with so many digits fit every stored format.
 _PARTITION_DIGITS_MAX: Final = 9
 
-_OFFSET_DIGITS_MAX: Final = 18
+_OFFSET_DIGITS_MAX: Final = len(str(OFFSET_MAX))
 
 NO_ORIGIN = b""
 """The input partition's name for a record without an origin header."""

@@ -9,6 +9,7 @@ import pytest
 from api.content import LINE_BYTES_MAX, NDJSON
 from service.queries.ids import ImportAnswer, ImportIds
 from service.queries.registry import Query
+from state.model import OFFSET_MAX
 from tests.api.fake_service import answering
 from tests.api.guarded import client_of
 
@@ -103,3 +104,21 @@ def test_a_long_id_is_given_in_its_stored_form(post: Post, imports: list[ImportI
     told = {"id": "hex:" + "ab" * 65, "topic": "in", "partition": 0, "hashed": True}
     post(json.dumps(told), {})
     assert imports[-1].ids[0].hashed
+
+
+@pytest.mark.parametrize("offset", [0, OFFSET_MAX])
+def test_an_offset_that_the_state_can_keep_is_imported(
+    offset: int, post: Post, imports: list[ImportIds]
+) -> None:
+    given = {"id": "a", "topic": "in", "partition": 0, "offset": offset}
+    assert post(json.dumps(given), {})["ids"] == 1
+    assert imports[-1].ids[0].offset == offset
+
+
+@pytest.mark.parametrize("offset", [-1, OFFSET_MAX + 1, 2**62, 2**63 - 1])
+def test_an_offset_that_the_state_cannot_keep_is_refused(
+    offset: int, post: Post, imports: list[ImportIds]
+) -> None:
+    given = {"id": "a", "topic": "in", "partition": 0, "offset": offset}
+    assert post(json.dumps(given), {})["status"] == 422
+    assert imports == []

@@ -15,6 +15,7 @@ from service.dedup.dead_letter import (
     parse_headers,
     view_of,
 )
+from state.model import OFFSET_MAX
 from tests.support.helpers import some
 
 PLACE = DeadLetterPosition("orders.dlq", 2, 11)
@@ -77,7 +78,7 @@ def test_what_somebody_added_after_our_set_is_kept() -> None:
         ours(partition="minus one"),
         ours(partition="-1"),
         ours(partition=str(2**31)),
-        ours(offset=str(2**63)),
+        ours(offset=str(OFFSET_MAX + 1)),
         ours(offset="0" * 20),
         ours(offset="9" * 5000),
         ours(offset="\N{SUPERSCRIPT TWO}"),
@@ -92,8 +93,8 @@ def test_a_record_that_does_not_tell_its_place_is_foreign(headers: Headers) -> N
     assert letter_of(seen) is None
 
 
-def test_the_largest_numbers_of_kafka_are_a_place_too() -> None:
-    partition, offset = 2**31 - 1, 2**63 - 1
+def test_the_largest_numbers_of_an_origin_are_a_place_too() -> None:
+    partition, offset = 2**31 - 1, OFFSET_MAX
     seen = view(ours(partition=str(partition), offset=str(offset)))
     assert some(seen.source)[1:3] == (partition, offset)
 

@@ -14,7 +14,7 @@ from state.cache import Cache
 from state.id_index import HashIndex
 from state.keys import UnknownFormatError
 from state.memory_store import MemoryStore
-from state.model import Claim, Edit, PackedPositions, PartitionId
+from state.model import OFFSET_MAX, Claim, Edit, Origin, PackedPositions, PartitionId
 from state.segment import Segment, SegmentEntry, decode, encode, row_of
 from state.strategies.base import StoredSize
 from state.strategies.ring import RingDraft
@@ -162,6 +162,20 @@ def test_the_cache_counts_what_its_rings_have_after_aborts_and_commits() -> None
         cache.drop(SOURCES[0])
     assert cache.memory_bytes == 0
     assert max(sizes) < 5_000 * 70  # segments that were evicted are not kept
+
+
+@pytest.mark.parametrize("form", ["python", "whole", "indexed"])
+def test_the_largest_offset_of_an_origin_is_kept_beside_those_of_other_partitions(
+    form: str,
+) -> None:
+    assert OFFSET_MAX < 1 << 62, "what a packed position can hold"
+    written = Written(form)
+    rows = [(source, offset, 7) for source in (0, 1) for offset in (OFFSET_MAX, 0, -1)]
+    step = Step(20, restart=False, ids=ids(0, len(rows)), committed=True)
+    written.decide(step, rows)
+    written.load()
+    found = [written.ring.origin(number) for number in range(len(rows))]
+    assert found == [Origin(*SOURCES[source], offset, time) for source, offset, time in rows]
 
 
 def test_a_draft_is_freed_without_a_garbage_collection() -> None:
