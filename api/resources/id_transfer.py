@@ -28,6 +28,9 @@ _EXPORT_PAGE: Final = 2_000
 
 _IMPORT_BATCH: Final = 4_000
 
+_IMPORT_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the lines of a batch, of which each may have an id of 64 KiB: it is held whole."""
+
 
 class ImportTarget(NamedTuple):
     """The address and input that ids are imported into."""
@@ -80,12 +83,13 @@ async def import_stream(
 
 
 async def _batches(stream: AsyncIterator[bytes]) -> AsyncIterator[list[KnownId]]:
-    batch: list[KnownId] = []
+    batch, size_bytes = list[KnownId](), 0
     async for number, line in read_lines(stream):
         batch.append(_known(number, line))
-        if len(batch) == _IMPORT_BATCH:
+        size_bytes += len(line)
+        if len(batch) == _IMPORT_BATCH or size_bytes >= _IMPORT_BATCH_BYTES:
             yield batch
-            batch = []
+            batch, size_bytes = [], 0
     if batch:
         yield batch
 

@@ -18,13 +18,12 @@ from service.config.kafka_properties import KafkaSettings
 from service.errors import ConfigIssue
 from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.clients import (
-    FETCHING,
     LIBRDKAFKA,
     MESSAGE_BYTES_MAX,
     READING,
-    fetchable,
     ignore,
     layered,
+    reading,
     refusals,
     unaddressed,
 )
@@ -94,8 +93,8 @@ class KafkaBridgeClients:
             "error_cb": on_error,
             "on_commit": on_commit,
         }
-        properties = layered(self._name, source.common, FETCHING, source.consumer, owned)
-        return Consumer(fetchable(properties), logger=LIBRDKAFKA)
+        properties = reading(self._name, source.common, source.consumer, owned)
+        return Consumer(properties, logger=LIBRDKAFKA)
 
     def producer(self, batch_bytes_max: int, batch_records_max: int, on_error: OnError) -> Producer:
         """Create the producer of the target."""

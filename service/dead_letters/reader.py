@@ -16,12 +16,13 @@ from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute
 from service.kafka.clients import Clients
 from service.kafka.errors import REFUSALS
-from service.kafka.io import assign_anew, read_headers
+from service.kafka.io import BoundedReads, assign_anew, read_headers
 from service.kafka.model import UNREADABLE, ClusterAdmin
 from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, PartitionId
 
 _AT_ONCE: Final = 500
+_READ_AT_ONCE: Final = 1_000
 _WAIT_S: Final = 0.1
 
 
@@ -112,10 +113,10 @@ class OffsetScan:
         return not self._left()
 
     def __iter__(self) -> Iterator[Message]:
-        left = self._left()
+        left, reads = self._left(), BoundedReads(_AT_ONCE)
         assign_anew(self._consumer, [TopicPartition(*each, self.positions[each]) for each in left])
         while left and not self._is_late():
-            for message in self._consumer.consume(_AT_ONCE, _WAIT_S):
+            for message in reads.consume(self._consumer, _WAIT_S):
                 error = message.error()
                 if error is not None:
                     _raise_refusal(error)
@@ -155,6 +156,7 @@ class DeadLetterReader:
     def __init__(self, clients: Clients) -> None:
         self._cluster: ClusterAdmin = clients.cluster
         self._consumer = clients.observer()
+        self._reads = BoundedReads(_READ_AT_ONCE)
         self._at: tuple[PartitionId, int] | None = None
         """The consumer's position; None if it has to be assigned again."""
 
@@ -165,7 +167,7 @@ class DeadLetterReader:
         if (source, start) != self._at:
             assign_anew(self._consumer, [TopicPartition(*source, start)])
             self._at = source, start
-        messages = self._consumer.consume(records_max, timeout_s)
+        messages = self._reads.consume(self._consumer, timeout_s, records_max)
         found = [message for message in messages if message.error() is None]
         for error in filter(None, map(Message.error, messages)):
             self._at = None  # the consumer has passed records that came with it: read them again

@@ -12,12 +12,15 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from service.errors import ExitCode, ExitError
+from service.kafka.io import BoundedReads, memory_bytes
 from state.model import PartitionId
 
 _AT_ONCE: Final = 2_000
 _POLL_S: Final = 0.2
 _QUEUED_MAX: Final = 10_000
 """Maximum queue of one partition; it is paused while other partitions are behind."""
+_QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same of all partitions together, each with an equal share: a record may have a megabyte."""
 _PATIENCE_S: Final = 60.0
 
 
@@ -35,8 +38,20 @@ class _PartitionReader:
         self.partition = TopicPartition(source.topic, source.partition)
         self.end = span.end
         self.queue: deque[Message] = deque()
+        self.queued_bytes = 0
         self.is_over = span.start >= span.end
         self.is_paused = False
+
+    def add(self, message: Message) -> None:
+        """Queue the next record."""
+        self.queue.append(message)
+        self.queued_bytes += memory_bytes(message)
+
+    def take(self) -> Message:
+        """Return the first record of the queue, and remove it."""
+        message = self.queue.popleft()
+        self.queued_bytes -= memory_bytes(message)
+        return message
 
 
 class TopicReader:
@@ -51,6 +66,7 @@ class TopicReader:
         self._consumer = consumer
         self._patience_s = patience_s
         self._readers = {source: _PartitionReader(source, span) for source, span in spans.items()}
+        self._reads = BoundedReads(_AT_ONCE)
         consumer.assign(
             [
                 TopicPartition(source.topic, source.partition, span.start)
@@ -64,10 +80,10 @@ class TopicReader:
         readers, progress_s = self._readers, time.monotonic()
         while True:
             while all(reader.queue or reader.is_over for reader in readers.values()):
-                queues = [reader.queue for reader in readers.values() if reader.queue]
-                if not queues:
+                waiting = [reader for reader in readers.values() if reader.queue]
+                if not waiting:
                     return
-                yield min(queues, key=lambda queue: queue[0].timestamp()[1]).popleft()
+                yield min(waiting, key=lambda reader: reader.queue[0].timestamp()[1]).take()
             if self._fetch():
                 progress_s = time.monotonic()
             elif time.monotonic() - progress_s > self._patience_s:
@@ -76,14 +92,14 @@ class TopicReader:
     def _fetch(self) -> bool:
         """Fetch more records; return whether any arrived or a partition's end was reached."""
         self._pause_or_resume()
-        messages = self._consumer.consume(_AT_ONCE, _POLL_S)
+        messages = self._reads.consume(self._consumer, _POLL_S)
         for message in messages:
             error = message.error()
             if error is not None:
                 raise KafkaException(error)
             reader = self._readers[PartitionId(message.topic() or "", message.partition() or 0)]
             if (message.offset() or 0) < reader.end:
-                reader.queue.append(message)
+                reader.add(message)
         open_ = [reader for reader in self._readers.values() if not reader.is_over]
         for position in self._consumer.position([reader.partition for reader in open_]):
             reader = self._readers[PartitionId(position.topic, position.partition)]
@@ -95,8 +111,9 @@ class TopicReader:
 
     def _pause_or_resume(self) -> None:
         """Pause partitions with a full queue, and resume them when it is not full any more."""
+        share_bytes = _QUEUED_BYTES_MAX // len(self._readers)
         for reader in self._readers.values():
-            is_full = len(reader.queue) >= _QUEUED_MAX
+            is_full = len(reader.queue) >= _QUEUED_MAX or reader.queued_bytes >= share_bytes
             if is_full == reader.is_paused or reader.is_over:
                 continue
             (self._consumer.pause if is_full else self._consumer.resume)([reader.partition])

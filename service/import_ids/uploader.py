@@ -18,7 +18,10 @@ from service.http_errors import trouble_of
 from service.import_ids.source import IdLine
 
 _LINES_AT_ONCE: Final = 2_000
+_BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 _LINES_HELD_MAX: Final = 50_000
+_BYTES_HELD_MAX: Final = 32 * 1024 * 1024
+"""Lines are counted in bytes too: an id may have 64 KiB."""
 _LATER: Final = frozenset({429, 503})
 
 
@@ -32,7 +35,7 @@ class UploadCount:
 
 @dataclass(slots=True)
 class Uploader:
-    """Collects ids by address and sends them in requests of up to `_LINES_AT_ONCE` lines."""
+    """Collects ids by address and sends them in requests of limited lines and bytes."""
 
     client: httpx2.Client
     """Client of the API, with its URL and token."""
@@ -40,16 +43,22 @@ class Uploader:
     patience_s: float = 60.0
     counts: dict[str, UploadCount] = field(default_factory=lambda: defaultdict(UploadCount))
     _held: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    _sizes_bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """Bytes of the lines held, by address."""
     _held_count: int = 0
+    _held_bytes: int = 0
 
     def add(self, line: IdLine) -> None:
         """Queue an id; it is sent with others of its address."""
         lines = self._held[line.address]
-        lines.append(json.dumps(line.row, separators=(",", ":")).encode())
+        text = json.dumps(line.row, separators=(",", ":")).encode()
+        lines.append(text)
+        self._sizes_bytes[line.address] += len(text)
         self._held_count += 1
-        if len(lines) >= _LINES_AT_ONCE:
+        self._held_bytes += len(text)
+        if len(lines) >= _LINES_AT_ONCE or self._sizes_bytes[line.address] >= _BYTES_AT_ONCE:
             self._send(line.address)
-        elif self._held_count >= _LINES_HELD_MAX:
+        elif self._held_count >= _LINES_HELD_MAX or self._held_bytes >= _BYTES_HELD_MAX:
             self.flush()
 
     def flush(self) -> None:
@@ -60,6 +69,7 @@ class Uploader:
     def _send(self, address: str) -> None:
         lines = self._held.pop(address)
         self._held_count -= len(lines)
+        self._held_bytes -= self._sizes_bytes.pop(address)
         segment = address.replace(".", "%2E") if address in {".", ".."} else quote(address, safe="")
         request = self.client.build_request(
             "POST",

@@ -41,23 +41,23 @@ READING: Final[Mapping[str, object]] = {
 }
 """Properties that no configuration overrides, of every consumer."""
 
-RESTORING: Final[Mapping[str, object]] = {
-    # With the default of a second the fetcher sleeps while the loop waits for records.
-    "fetch.queue.backoff.ms": 10,
-    "queued.max.messages.kbytes": 65_536,
-}
-"""Defaults of consumers that read Ringfence's internal topics."""
+RECEIVE: Final = "receive.message.max.bytes"
+"""The property that limits what a zstd batch may unpack to, besides the size of a response."""
 
 FETCHING: Final[Mapping[str, object]] = {
-    # The client decompresses a whole fetch response at once, and a malicious one grows 7,000 times.
-    # Its queue limits count records, and bytes without headers.
+    # The client decompresses a whole fetch response at once, and a malicious one grows 20,000
+    # times. Its queue limits count records, and bytes without headers.
     "fetch.max.bytes": 32_768,
     "fetch.message.max.bytes": 32_768,
     "queued.min.messages": 256,
     "queued.max.messages.kbytes": 16_384,
     "fetch.queue.backoff.ms": 2,
+    # A zstd batch that unpacks to a third of it always passes, since the client triples its buffer
+    # until the batch fits. Beyond the limit its partition stands still. The buffer is the price, so
+    # this is what a worker can hold beside its caches within a gibibyte.
+    RECEIVE: 300_000_000,
 }
-"""Defaults of consumers that read topics of other writers."""
+"""Defaults of all consumers: any topic may hold records that others made, as they made them."""
 
 PRODUCING: Final[Mapping[str, object]] = {
     # One part of a batch is sent while the next is decided; otherwise a flush would wait for all.
@@ -163,19 +163,19 @@ class KafkaClients:
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
         }
-        properties = self._reading_properties(FETCHING, owned)
+        properties = self._reading_properties(owned)
         log = ConsumerLog(properties, on_doubt, LIBRDKAFKA)
         return self._makers.consumer({**properties, **log.properties}, logger=log)
 
     def restorer(self) -> Consumer:
         """Create a consumer outside the group that reads changelogs and the metadata topic."""
-        return self._outside_the_group(RESTORING)
+        return self._outside_the_group()
 
     def observer(self) -> Consumer:
         """Create a consumer outside the group that reads inputs, outputs and dead letters."""
-        return self._outside_the_group(FETCHING)
+        return self._outside_the_group()
 
-    def _outside_the_group(self, fetching: Mapping[str, object]) -> Consumer:
+    def _outside_the_group(self) -> Consumer:
         service = self._config.service
         owned = {
             **READING,
@@ -184,13 +184,11 @@ class KafkaClients:
             "session.timeout.ms": service.session_timeout_ms,
             "log_level": 0,
         }
-        return Consumer(self._reading_properties(fetching, owned))
+        return Consumer(self._reading_properties(owned))
 
-    def _reading_properties(
-        self, fetching: Mapping[str, object], owned: Mapping[str, object]
-    ) -> dict[str, Any]:
-        settings = {**fetching, **self._config.kafka.consumer}
-        return fetchable(_properties(self._config, settings, owned))
+    def _reading_properties(self, owned: Mapping[str, object]) -> dict[str, Any]:
+        kafka = self._config.kafka
+        return reading(_client_id(self._config), kafka.common, kafka.consumer, owned)
 
     def producer(
         self,
@@ -305,21 +303,26 @@ def _properties(
     config: Config, settings: Mapping[str, object], owned: Mapping[str, object]
 ) -> dict[str, Any]:
     """Return common properties, overridden by the client's settings, then by owned properties."""
-    service = config.service
-    name = f"ringfence-{service.group_id}-{service.instance}"
-    return layered(name, config.kafka.common, settings, owned)
+    return layered(_client_id(config), config.kafka.common, settings, owned)
 
 
-def fetchable(properties: dict[str, Any]) -> dict[str, Any]:
-    """Lower `message.max.bytes` to the consumer's `fetch.max.bytes`.
+def _client_id(config: Config) -> str:
+    return f"ringfence-{config.service.group_id}-{config.service.instance}"
 
-    librdkafka refuses a `fetch.max.bytes` below the largest message that the client may send; a
-    consumer sends none.
+
+def reading(
+    client_id: str,
+    common: Mapping[str, object],
+    consumer: Mapping[str, object],
+    owned: Mapping[str, object],
+) -> dict[str, Any]:
+    """Return the properties of a consumer: given ones override `FETCHING`, owned ones all others.
+
+    librdkafka refuses a `fetch.max.bytes` below the largest message that the client may send. A
+    consumer sends none, so `message.max.bytes` is lowered to it.
     """
-    fetch_bytes_max = properties.get("fetch.max.bytes")
-    if fetch_bytes_max is None:
-        return properties
-    return {**properties, "message.max.bytes": fetch_bytes_max}
+    properties = layered(client_id, FETCHING, common, consumer, owned)
+    return {**properties, "message.max.bytes": properties["fetch.max.bytes"]}
 
 
 def layered(client_id: str, *layers: Mapping[str, object]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Kafka I/O: reads headers of messages, sends records in bulk, and reassigns consumers."""
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -48,6 +49,41 @@ def assign_anew(consumer: Consumer, partitions: Sequence[TopicPartition]) -> Non
     while any(partition.offset >= 0 for partition in consumer.position(before)):
         time.sleep(_PAUSE_S)
     consumer.assign(list(partitions))
+
+
+_READ_BYTES: Final = 8 * 1024 * 1024
+"""Memory of the records of one read, as far as those before them predict it."""
+_READ_FIRST: Final = 64
+"""Records of the first read, whose size nothing predicts."""
+
+
+class BoundedReads:
+    """Reads records by their bytes, of a client that counts records.
+
+    A read asks for as many as would fit if they were as large as those before them, and for no more
+    than twice as many as the read before. So only large records that follow small ones exceed the
+    limit, and the client's own queue bounds by how much.
+    """
+
+    def __init__(self, records_max: int, bytes_max: int = _READ_BYTES) -> None:
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._records = min(_READ_FIRST, records_max)
+
+    def consume(
+        self, consumer: Consumer, timeout_s: float, records_max: int = sys.maxsize
+    ) -> list[Message]:
+        """Return messages and errors that arrive in time, and no more than `records_max`."""
+        messages = consumer.consume(min(self._records, records_max), timeout_s)
+        if messages:
+            fitting = self._bytes_max * len(messages) // max(1, sum(map(memory_bytes, messages)))
+            self._records = max(1, min(fitting, 2 * self._records, self._records_max))
+        return messages
+
+
+def memory_bytes(message: Message) -> int:
+    """Return the bytes of key and value; headers take memory only once they are read."""
+    return len(message) + len(message.key() or b"")
 
 
 def errors_of(messages: Sequence[Message]) -> list[tuple[KafkaError, PartitionId | None]]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from service.kafka.io import assign_anew
+from service.kafka.io import BoundedReads, assign_anew
 from state.keys import UnknownFormatError, address_of
 from state.model import Edit, PartitionId
 from state.store import Store, StorePosition
@@ -50,6 +50,7 @@ class Restorer:
         self._make_consumer = consumer
         self._consumer: Consumer | None = None
         self._replays: dict[PartitionId, ChangelogReplay] = {}
+        self._reads = BoundedReads(_RECORDS_MAX)
 
     @property
     def replays(self) -> dict[PartitionId, ChangelogReplay]:
@@ -75,7 +76,7 @@ class Restorer:
         consumer = self._consumer
         if consumer is None or not self._replays:
             return
-        messages = consumer.consume(_RECORDS_MAX, timeout_s)
+        messages = self._reads.consume(consumer, timeout_s)
         errors = [error for message in messages if (error := message.error()) is not None]
         for message in messages:
             if message.error() is None:

@@ -63,6 +63,13 @@ def test_many_lines_are_taken_in_parts_and_counted_together(
     assert sum(each.dry_run for each in imports) == 1  # no later part names a new place
 
 
+def test_long_ids_are_taken_in_parts_of_limited_bytes(post: Post, imports: list[ImportIds]) -> None:
+    place = {"topic": "in", "partition": 0}
+    lines = [json.dumps({"id": f"{n}".zfill(60_000), **place}) + "\n" for n in range(200)]
+    assert post("".join(lines), {})["ids"] == 200
+    assert max(len(each.ids) for each in imports) <= 4 * 1024 * 1024 // 60_000 + 1
+
+
 def test_a_trial_import_changes_nothing(post: Post, imports: list[ImportIds]) -> None:
     assert post(line(1), {"dry_run": True})["ids"] == 1
     assert all(each.dry_run for each in imports)

@@ -60,6 +60,7 @@ class FakeConsumer:
         self._lingering: dict[PartitionId, int] = {}
         """Revoked, and not stopped yet: how many more times the position is returned."""
         self._stopped: set[PartitionId] = set()
+        self._paused: set[PartitionId] = set()
         self._assigned_in_callback = False
         self._is_leaving = False
         self._closed = False
@@ -173,6 +174,14 @@ class FakeConsumer:
         self._positions.pop(source, None)
         self._go(source, partition.offset)
 
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Deliver nothing of these, which stay assigned at their positions."""
+        self._paused.update(PartitionId(each.topic, each.partition) for each in partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Deliver records of these again."""
+        self._paused.difference_update(PartitionId(p.topic, p.partition) for p in partitions)
+
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return where reading goes on; invalid until something was read since assign or seek.
 
@@ -285,7 +294,9 @@ class FakeConsumer:
 
     def _fetch(self, source: PartitionId, records_max: int) -> list[Message]:
         log = self._log.log(*source)
-        if source in self._stopped or source in self._lingering or not self._is_known(source):
+        if source in self._stopped | self._paused | self._lingering.keys():
+            return []
+        if not self._is_known(source):
             return []
         if log is None:
             return []
@@ -327,6 +338,7 @@ class FakeConsumer:
 
     def _stop(self, source: PartitionId) -> None:
         del self._fetching[source]
+        self._paused.discard(source)
         if source in self._positions and self._log.chance.lingers():
             self._lingering[source] = 2
         else:

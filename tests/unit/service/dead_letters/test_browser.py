@@ -113,7 +113,7 @@ def test_a_page_ends_after_four_seconds_of_reading() -> None:
     living = filled(1_000, 1)
     living.cluster.chance = Slow(DLQ, at_once=0, ms=3_000)
     page = box_of(living).page(DeadLetterFilter(reasons=("none",)), None, 5, newest=True)
-    assert (page.letters, page.scanned, page.place is None) == ((), 64 + 128, False)
+    assert (page.letters, page.scanned, page.place is None) == ((), 64 + 64, False)
 
 
 def test_what_was_not_read_in_time_comes_on_the_next_page() -> None:

@@ -7,13 +7,14 @@ from typing import cast
 
 import httpx2
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.config.model import RouteSettings
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
+from service.import_ids import reader as reading
 from service.import_ids import uploader as sending
 from service.import_ids.reader import OffsetRange, TopicReader
 from service.import_ids.run import before_the_group, check_topics, route_of
@@ -66,6 +67,37 @@ def test_what_comes_after_the_end_that_was_seen_is_left_out() -> None:
     assert read == [(0, 1)]
 
 
+class Counting(FakeConsumer):
+    """Counts the bytes that it has delivered."""
+
+    delivered = 0
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        messages = super().consume(num_messages, timeout)
+        self.delivered += sum(map(len, messages))
+        return messages
+
+
+def test_what_waits_for_other_partitions_is_limited_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "_QUEUED_BYTES_MAX", 2_000_000)
+    size, count = 10_000, 1_000
+    cluster = FakeCluster()
+    cluster.create_topic("live", 2)
+    for partition, times_ms in enumerate([range(count), range(count, 2 * count)]):
+        for time_ms in times_ms:
+            cluster.write("live", partition, Record(None, bytes(size), None, time_ms))
+    consumer = Counting(cluster, "g")
+    spans = {PartitionId("live", n): OffsetRange(0, count) for n in (0, 1)}
+    held = [
+        consumer.delivered - taken * size
+        for taken, _ in enumerate(TopicReader(cast("Consumer", consumer), spans), 1)
+    ]
+    assert len(held) == 2 * count
+    assert max(held) < 9_000_000, "the limit and one read, of 20 MB in all"
+
+
 def test_a_topic_that_delivers_nothing_more_is_reported() -> None:
     reading = TopicReader(
         consumer_of(cluster_of([[1]])), {PartitionId("live", 0): OffsetRange(0, 2)}, 0.0
@@ -109,6 +141,26 @@ def test_lines_of_an_address_keep_their_order_and_are_counted(
         "/v1/addresses/a%2Fb/ids:import": [str(n) for n in range(1, 20, 2)],
     }
     assert {address: count.ids for address, count in sender.counts.items()} == {"a/b": 10, "..": 10}
+
+
+def test_long_ids_are_sent_in_requests_of_limited_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        sizes.append(len(request.content))
+        return httpx2.Response(200, json={"ids": len(request.content.splitlines()), "new": 1})
+
+    monkeypatch.setattr(sending, "_BYTES_AT_ONCE", 300_000)
+    monkeypatch.setattr(sending, "_BYTES_HELD_MAX", 1_000_000)
+    sender = sender_of(handler)
+    for number in range(40):
+        sender.add(IdLine("one", {"id": f"{number}".zfill(65_000)}))
+    assert 300_000 <= max(sizes) < 400_000
+    for number in range(40):  # so that no address reaches its own limit
+        sender.add(IdLine(f"a{number}", {"id": f"{number}".zfill(65_000)}))
+    assert sum(sizes) > 3_000_000, "what is held for all of them is limited too"
+    sender.flush()
+    assert sum(count.ids for count in sender.counts.values()) == 80
 
 
 def test_who_cannot_answer_now_is_asked_again() -> None:

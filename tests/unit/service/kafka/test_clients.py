@@ -1,12 +1,14 @@
 """The Kafka client says of a property what it thinks, before any broker is asked."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
-from service.kafka.clients import property_problems
+from service.kafka import clients
+from service.kafka.clients import FETCHING, RECEIVE, KafkaClients, Makers, property_problems
 
 
 def config_of(**tables: Mapping[str, str]) -> Config:
@@ -44,3 +46,42 @@ def test_what_the_client_takes_is_no_problem() -> None:
 
 def test_polls_may_be_asked_for_as_often_as_the_session_allows() -> None:
     assert property_problems(config_of(consumer={"max.poll.interval.ms": "20000"})) == []
+
+
+def properties_of_consumers(
+    monkeypatch: pytest.MonkeyPatch, **tables: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The properties with which each kind of consumer is made."""
+    made = list[dict[str, Any]]()
+
+    def consumer(properties: dict[str, Any], **_: object) -> None:
+        made.append(properties)
+
+    monkeypatch.setattr(clients, "Consumer", consumer)
+    makers = Makers(consumer, consumer)  # type: ignore[arg-type]  # it makes none
+    kafka = KafkaClients(config_of(**tables), makers=makers)
+    kafka.consumer(lambda: None)
+    kafka.restorer()
+    kafka.observer()
+    return made
+
+
+def test_every_consumer_reads_within_the_same_limits_of_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for properties in properties_of_consumers(monkeypatch):
+        assert FETCHING.items() <= properties.items()
+        assert properties["message.max.bytes"] == properties["fetch.max.bytes"]
+        assert properties[RECEIVE] >= properties["fetch.max.bytes"] + 512, "librdkafka demands it"
+
+
+@pytest.mark.parametrize("table", ["common", "consumer"])
+def test_what_a_batch_may_unpack_to_is_set_in_either_table(
+    monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    for properties in properties_of_consumers(monkeypatch, **{table: {RECEIVE: "1000000000"}}):
+        assert properties[RECEIVE] == "1000000000"
+
+
+def test_a_fetch_of_a_hundred_mebibytes_fits_the_default() -> None:
+    assert property_problems(config_of(consumer={"fetch.max.bytes": "104857600"})) == []

@@ -3,7 +3,7 @@
 from typing import cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Message
 
 from service.processor.restore import ChangelogReplay, Restorer
 from state.keys import UnknownFormatError
@@ -300,3 +300,28 @@ def test_a_new_consumer_goes_on_where_the_old_one_stood() -> None:
     world.restorer.step(0)
     assert (replay.done, replay.records) == (True, 2)
     assert [consumer._closed for consumer in world.made] == [True, False]
+
+
+class Counting(FakeConsumer):
+    """Notes the bytes that each read returns."""
+
+    def __init__(self, cluster: FakeCluster, group_id: str, reads: list[int]) -> None:
+        super().__init__(cluster, group_id)
+        self._reads = reads
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        messages = super().consume(num_messages, timeout)
+        self._reads.append(sum(map(len, messages)))
+        return messages
+
+
+def test_large_records_are_replayed_a_few_at_a_time() -> None:
+    world, reads = World(), list[int]()
+    world.restorer = Restorer(lambda: cast("Consumer", Counting(world.cluster, "g", reads)))
+    large = encode(Segment(0, 0, 10, (PartitionId("in", 0),), (bytes(60_000),), (0,), (0,), (1,)))
+    world.write(*(Record(key("a", number), large) for number in range(2_000)))
+    replay = world.replay()
+    while not replay.done:
+        world.restorer.step(0)
+    assert len(world.keys) == 2_000
+    assert max(reads) <= 8 * 1024 * 1024
