@@ -5,6 +5,7 @@ writes: compare-and-set with Kafka alone. Until another writer fences it, it may
 no other process has written. A revision is the offset after a record, so revisions only grow.
 """
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,8 @@ _PATIENCE_S: Final = 10.0
 _HELD_UP_S: Final = 1.0
 _SILENT_S: Final = 30.0
 _PAUSES_S: Final = (0.05, 0.15, 0.4, 1.0)
-"""Backoff after another process fenced us; soon longer than a write, so one of them succeeds."""
+"""Backoff after another process fenced us, each half as long or half as much again by chance:
+processes that began at once would fence each other at every attempt."""
 _PROCESS_LOCK: Final = threading.Lock()
 """Held while this process writes, so that its REST services do not fence each other."""
 
@@ -156,6 +158,7 @@ class MetadataWriter:
     def __init__(self, clients: Callable[[], Clients], topic: str, clock: Clock) -> None:
         self._lease = _WriterLease(clients, topic, clock)
         self._clock = clock
+        self._chance = random.Random(clock.monotonic_s())  # noqa: S311 - no secret
         self._waiting: set[int] = set()
         """Threads that write, or wait for their turn."""
 
@@ -175,7 +178,7 @@ class MetadataWriter:
                     is_known = not isinstance(error, _CommitUnknownError)
                     if is_known and not fault_of(error.args[0]).fenced:
                         raise
-                self._clock.sleep(pause_s)
+                self._clock.sleep(pause_s * self._chance.uniform(0.5, 1.5))
             return lease.write(change, sent)
 
     def write_once(self, change: Change) -> int:

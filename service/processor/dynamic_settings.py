@@ -5,11 +5,11 @@ both. All three change together, between two batches and nowhere else. A documen
 contradict changes none of them: the previous settings stay, and the error is reported.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from service.clock import Clock
 from service.config.addresses import is_elsewhere, settings_of
@@ -22,14 +22,12 @@ from service.dedup.partition import OwnedPartition, TakeoverFacts
 from service.dedup.plan import Output, Plan
 from service.dedup.poison_records import PoisonRecords
 from service.dedup.route import Find, finder
-from service.errors import ExitCode, ExitError
+from service.errors import ExitError
 from service.kafka.clients import Clients
-from service.kafka.errors import DOUBTED, OUTDATED, fault_of
+from service.kafka.errors import DOUBTED, OUTDATED
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address, config_topic, fallback
-from service.metadata.file_routes import InstanceFileRoutes
 from service.metadata.image import MetadataImage
-from service.metadata.layout import Topology, contradiction
-from service.metadata.record import MetadataRecord
+from service.metadata.layout import Topology
 from service.metadata.settings import (
     EffectiveSettings,
     SettingsRevision,
@@ -38,7 +36,7 @@ from service.metadata.settings import (
     evaluate,
     is_file_managed,
 )
-from service.metadata.topic import MetadataReader, MetadataWriter
+from service.metadata.topic import MetadataReader
 from service.processor.input_topics import InputTopics
 from service.processor.transaction import TransactionAbortedError
 from state.cache import Cache
@@ -355,72 +353,6 @@ class ActiveSettings:
         if awaited is not None:
             cause = f"no route here reads {topic}, and another instance may have one"
             raise TransactionAbortedError(OUTDATED._replace(cause=cause, waits_for=awaited))
-
-
-_ATTEMPTS_MAX: Final = 5
-
-_PAUSE_S: Final = 0.2
-
-
-def check_layout(
-    now: Callable[[MetadataImage], Topology],
-    own: InstanceFileRoutes,
-    follower: MetadataReader,
-    clients: Clients,
-    topic: str,
-    clock: Clock,
-    beat: Callable[[], None],
-) -> None:
-    """Write what is new of the topology; ExitError 5 if it contradicts the one that was written.
-
-    `now` returns the topology that the settings require. `own` are the routes of this instance's
-    file, which are written if they are missing.
-    All processes of a group start at once and fence each other: one that is fenced tries again.
-    KafkaException if the broker refuses.
-    """
-    writer = MetadataWriter(lambda: clients, topic, clock)
-    for attempt in range(1, _ATTEMPTS_MAX + 1):
-        is_written = _checked(follower.settings, expected := now(follower.settings)) == expected
-        if is_written and follower.settings.file_routes.has(own):
-            return
-        beat()  # each attempt may take most of a minute
-        try:
-            writer.write_once(_change(now, own))
-        except KafkaException as error:
-            if attempt == _ATTEMPTS_MAX:
-                raise _final(error) from error
-            clock.sleep(_PAUSE_S * attempt)
-        beat()
-        follower.catch_up()
-
-
-def _final(error: KafkaException) -> KafkaException:
-    """Return the error of the last attempt; being fenced here does not mean a second instance."""
-    if not fault_of(error.args[0]).fenced:
-        return error
-    reason = "other processes write the layout; it is tried again"
-    return KafkaException(KafkaError(KafkaError._TIMED_OUT, reason))  # noqa: SLF001 - its name
-
-
-def _change(
-    now: Callable[[MetadataImage], Topology], own: InstanceFileRoutes
-) -> Callable[[MetadataImage], Sequence[MetadataRecord]]:
-    def change(settings: MetadataImage) -> Sequence[MetadataRecord]:
-        expected = now(settings)  # the settings may be newer than what we have read
-        _checked(settings, expected)
-        if settings.file_routes.has(own):  # another process of this instance was first
-            return [expected.record]
-        return [settings.file_routes.record_of(own), expected.record]
-
-    return change
-
-
-def _checked(settings: MetadataImage, now: Topology) -> Topology | None:
-    """Return the written topology; ExitError 5 if the current one contradicts it."""
-    issue = None if settings.layout is None else contradiction(settings.layout, now)
-    if issue is not None:
-        raise ExitError(ExitCode.CONTRADICTION, str(issue))
-    return settings.layout
 
 
 def offset_to_commit(

@@ -28,9 +28,10 @@ from service.metadata.sessions import SessionTable
 from service.metadata.topic import MetadataReader
 from service.processor.assignment import Assignment
 from service.processor.committer import Committer
-from service.processor.dynamic_settings import ActiveSettings, SettingsFollower, check_layout
+from service.processor.dynamic_settings import ActiveSettings, SettingsFollower
 from service.processor.failures import FailureHandler
 from service.processor.input_topics import RepartitionPurger, make_config_topic
+from service.processor.layout import check_layout
 from service.processor.occupancy import OccupancyScanner
 from service.processor.poll import Poller
 from service.processor.reporter import AddressCounters, Reporter
@@ -59,7 +60,9 @@ class Loop:
         clock: Clock,
         reporter: Reporter,
         retry_policy: RetryPolicy,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_stopping` ends a start that waits for other processes of the group."""
         service = config.service
         self._clock, self.reporter, self._retry_policy = clock, reporter, retry_policy
         retry_policy.begin_life()
@@ -85,7 +88,14 @@ class Loop:
             topic = config_topic(service.group_id)
             routes = InstanceFileRoutes.of(config)
             check_layout(
-                active_settings.layout, routes, self.follower, clients, topic, clock, reporter.beat
+                active_settings.layout,
+                routes,
+                self.follower,
+                clients,
+                topic,
+                clock,
+                reporter.beat,
+                is_stopping,
             )
             self.assignment = Assignment(
                 clients, stores, self.cache, service, clock, active_settings.inputs.suspect

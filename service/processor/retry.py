@@ -54,6 +54,11 @@ class RetryPolicy:
             self._waiting_since_s = self._clock.monotonic_s()
         self._reporter.waiting(sentence)
 
+    def wait_again(self, sentence: str) -> None:
+        """Wait from now on: the broker has just done its part, so its patience begins again."""
+        self._waiting_since_s = None
+        self.wait(sentence)
+
     def waited_s(self) -> float:
         """Return how long the loop has waited; 0 if it does not wait."""
         since_s = self._waiting_since_s

@@ -24,6 +24,7 @@ from service.kafka.errors import KafkaFailure, Recovery, fault_of, without_frame
 from service.kafka.model import ClusterAdmin
 from service.processor.committer import NotAppliedError
 from service.processor.handlers.dispatch import answer
+from service.processor.layout import LayoutContendedError
 from service.processor.loop import Loop
 from service.processor.reporter import Reporter
 from service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
@@ -229,7 +230,11 @@ class LoopRunner:
                     self._clock,
                     self._reporter,
                     self._retry_policy,
+                    lambda: self._stopping,
                 )
+            except LayoutContendedError as contended:
+                self._retry_policy.wait_again(str(without_frames(contended)))
+                continue
             except KafkaException as error:
                 fault = fault_of(without_frames(error).args[0])
             except TransactionAbortedError as error:

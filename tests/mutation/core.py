@@ -40,7 +40,15 @@ GROUPS: Final = {
     "dedup": ("service/dedup/*.py",),
     "processor": tuple(
         f"service/processor/{name}.py"
-        for name in ("loop", "poll", "transaction", "takeover", "assignment", "dynamic_settings")
+        for name in (
+            "loop",
+            "poll",
+            "transaction",
+            "takeover",
+            "assignment",
+            "dynamic_settings",
+            "layout",
+        )
     ),
     "metadata": tuple(
         f"service/metadata/{name}.py"

@@ -1,6 +1,10 @@
 """What was chosen at the first start stays; a later difference ends the start with exit code 5."""
 
-from collections.abc import Callable, Mapping
+import heapq
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,15 +12,18 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.config.load import RouteSettings
 from service.config.model import Scope
+from service.config.tasks import Hop, Task
 from service.errors import ExitCode
-from service.kafka.errors import Recovery, fault_of
 from service.kafka.topics import config_topic
 from service.metadata.file_routes import InstanceFileRoutes
 from service.metadata.layout import RouteTopology, Topology, contradiction, layout_of
 from service.metadata.topic import MetadataReader
-from service.processor.dynamic_settings import check_layout
+from service.processor.layout import LayoutContendedError, check_layout
+from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
+from tests.fakes.log import START_MS, FakeCluster
 from tests.fakes.partition import Record
+from tests.simulation.instance import FakeClock
 from tests.support.helpers import ending, some
 from tests.support.living import GROUP, ROUTE, Living
 
@@ -26,12 +33,21 @@ FIRST = Topology({"a": RouteTopology("address", "{key}", "")}, {"in": 12}, 4)
 
 
 def start(living: Living, now: Topology, beat: Callable[[], None] = lambda: None) -> None:
-    clients = living.clients()
-    follower = MetadataReader(clients, TOPIC, living.clock)
+    check(living.clients(), living.clock, InstanceFileRoutes.of(living.config), now, beat)
+
+
+def check(
+    clients: FakeClients,
+    clock: FakeClock,
+    own: InstanceFileRoutes,
+    now: Topology = FIRST,
+    beat: Callable[[], None] = lambda: None,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    follower = MetadataReader(clients, TOPIC, clock)
     try:
         follower.catch_up()
-        own = InstanceFileRoutes.of(living.config)
-        check_layout(lambda _: now, own, follower, clients, TOPIC, living.clock, beat)
+        check_layout(lambda _: now, own, follower, clients, TOPIC, clock, beat, is_stopping)
     finally:
         follower.close()
 
@@ -110,16 +126,118 @@ def test_however_often_it_is_written_nobody_takes_it_for_a_loop_that_hangs() -> 
     assert {0, 1, 2, 3, 4} == set(commits)
 
 
-def test_who_is_fenced_by_the_others_every_time_has_no_rival_of_its_own_name() -> None:
+def test_who_is_fenced_by_the_others_every_time_has_no_rival_and_is_not_refused() -> None:
     living = Living()
-    living.faults.at["begin_transaction"] = iter([fenced() for _ in range(9)])
-    begun_s = living.clock.monotonic_s()
-    with pytest.raises(KafkaException) as caught:
+    living.faults.at["begin_transaction"] = iter([fenced() for _ in range(99)])
+    living.faults.steps_max = 200_000
+    with pytest.raises(LayoutContendedError):
         start(living, FIRST)
-    assert living.faults.passed["begin_transaction"] == 5
-    assert 0 <= living.clock.monotonic_s() - begun_s - 2 < 0.1, "its pauses grow"
-    fault = fault_of(caught.value.args[0])
-    assert (fault.fenced, fault.remedy) == (False, Recovery.RETRY)
+    assert living.faults.passed["begin_transaction"] == 12
+
+
+def test_a_worker_that_is_fenced_at_every_attempt_goes_on_trying_and_does_not_end() -> None:
+    living = Living()
+    del living.cluster.logs[TOPIC]
+    living.faults.at["begin_transaction"] = iter([fenced() for _ in range(60)])
+    living.faults.steps_max = 1_000_000
+    loop = some(living.worker().open_loop())
+    assert living.clock.monotonic_s() * 1000 - START_MS > 300_000, "beyond the broker's patience"
+    assert written(living) == loop.active_settings.layout(loop.follower.settings)
+
+
+def test_a_process_that_stops_ends_its_pause_and_writes_nothing() -> None:
+    living = Living()
+    living.faults.at["commit_transaction"] = iter([fenced()])
+    own = InstanceFileRoutes.of(living.config)
+    before = len(living.cluster.records(TOPIC))
+    check(living.clients(), living.clock, own, is_stopping=lambda: True)
+    assert living.faults.passed["commit_transaction"] == 1
+    assert len(living.cluster.records(TOPIC)) == before
+
+
+class Turns(FakeCluster):
+    """A cluster of several processes, each a thread; a wait passes the turn to the one due next."""
+
+    def __init__(self, write_s: float) -> None:
+        super().__init__(on_step=self._on_step)
+        self.create_topic(TOPIC, 1, cleanup_policy="compact")
+        self._write_s = write_s
+        self._due: list[tuple[int, int, threading.Semaphore]] = []
+        self._numbers = itertools.count()
+        self._is_idle = threading.Semaphore(0)
+        self._running = 0
+        self.attempts: Counter[int] = Counter()
+        self.errors: list[BaseException] = []
+
+    def run(self, processes: Sequence[Callable[[], None]]) -> None:
+        """Begin all of them at once, and run them to their ends."""
+        for process in processes:
+            self._running += 1
+            threading.Thread(target=self._one, args=(process, self._queued(0)), daemon=True).start()
+        while self._running:
+            due_ms, _, turn = heapq.heappop(self._due)
+            self.now_ms = max(self.now_ms, due_ms)
+            turn.release()
+            assert self._is_idle.acquire(timeout=60)
+
+    def wait(self, seconds: float) -> None:
+        """Give the others their turns until so much time has passed."""
+        assert self.now_ms - START_MS < 3_600_000, "it does not come to an end"
+        mine = self._queued(seconds)
+        self._is_idle.release()
+        mine.acquire()
+        self.tick()
+
+    def _queued(self, seconds: float) -> threading.Semaphore:
+        mine = threading.Semaphore(0)
+        due_ms = self.now_ms + max(int(seconds * 1000), 0)
+        heapq.heappush(self._due, (due_ms, next(self._numbers), mine))
+        return mine
+
+    def _one(self, process: Callable[[], None], turn: threading.Semaphore) -> None:
+        turn.acquire()
+        try:
+            process()
+        except BaseException as error:  # noqa: BLE001 - shown by the test's own thread
+            self.errors.append(error)
+        finally:
+            self._running -= 1
+            self._is_idle.release()
+
+    def _on_step(self, step: str) -> None:
+        if step == "begin_transaction":
+            self.attempts[threading.get_ident()] += 1
+        elif step == "commit_transaction":
+            self.wait(self._write_s)
+
+
+@pytest.mark.parametrize(
+    ("instances", "workers", "write_s", "attempts_max"),
+    [(16, 1, 1.0, 10), (1, 16, 0.5, 1), (2, 8, 2.0, 8), (4, 4, 5.0, 8)],
+)
+def test_processes_that_start_at_once_write_the_layout_within_some_attempts(
+    instances: int, workers: int, write_s: float, attempts_max: int
+) -> None:
+    cluster = Turns(write_s)
+    clock = FakeClock(cluster)
+
+    def process(instance: int, task: Task) -> Callable[[], None]:
+        clients = FakeClients(cluster, GROUP, f"{instance}", part=task)
+        own = InstanceFileRoutes(f"{instance}", {"orders": ("orders",)})
+        return lambda: check(clients, clock, own)
+
+    tasks = [Task(worker, Hop.INPUTS) for worker in range(workers)]
+    cluster.run([process(number, task) for number in range(instances) for task in tasks])
+    assert not cluster.errors
+    print(
+        instances,
+        workers,
+        write_s,
+        max(cluster.attempts.values()),
+        sum(cluster.attempts.values()),
+        (cluster.now_ms - START_MS) / 1000,
+    )
+    assert max(cluster.attempts.values()) <= attempts_max
 
 
 def test_a_refusal_by_the_broker_is_raised() -> None:
