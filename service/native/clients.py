@@ -7,6 +7,7 @@ into the consumer's queue again; when it stops being fetched, in the background,
 a queue of its own until it is forwarded once more.
 """
 
+import time
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -22,7 +23,11 @@ ClientError = tuple[KafkaError, PartitionId | None]
 _CONSUMER, _PRODUCER = 1, 0
 _SERVED_MAX = 1_000
 _UNSETTLED_MS: Final = 5
-"""The longest wait while a partition may have to be forwarded again."""
+"""The longest wait soon after a partition was assigned again: it may have to be forwarded again."""
+_UNSETTLED_S: Final = 1.0
+"""For how long waits are that short. A client usually stops a partition within milliseconds; one
+that takes longer is forwarded with the next call, so that its records wait for one batch more.
+"""
 
 
 class LayoutError(RuntimeError):
@@ -59,6 +64,7 @@ class NativeConsumer(Consumer):
         """Partitions that were unassigned: the client may still be stopping them."""
         self._unsettled: dict[tuple[str, int], Any] = {}
         """The queues of those that were assigned again since, until their first record."""
+        self._unsettled_until_s = 0.0
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Fetch more partitions."""
@@ -68,6 +74,7 @@ class NativeConsumer(Consumer):
             self._reader.forward(queue)
             if name in self._stopped:
                 self._unsettled[name] = queue
+                self._unsettled_until_s = time.monotonic() + _UNSETTLED_S
         super().incremental_assign(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -86,7 +93,7 @@ class NativeConsumer(Consumer):
             self._reader.forward(queue)
         errors = self._reported()
         wait_ms = 0 if errors else max(0, int(timeout * 1000))
-        if self._unsettled:
+        if self._unsettled and time.monotonic() < self._unsettled_until_s:
             wait_ms = min(wait_ms, _UNSETTLED_MS)
         piece = self._reader.consume(num_messages, wait_ms)
         if len(piece):

@@ -99,6 +99,24 @@ def test_a_partition_is_forwarded_again_from_its_stop_to_its_first_record_alone(
     assert found == [[*waiting, "serve"], waiting, [*waiting, "serve"], ["serve", 1000]]
 
 
+def test_a_partition_without_records_shortens_waits_for_a_second_and_is_forwarded_until_it_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("service.native.clients.time.monotonic", lambda: now_s[0])
+    consumer = ScriptedConsumer([])
+    for _ in range(2):  # each rewind
+        consumer.incremental_assign([ORDERS])
+        consumer.incremental_unassign([ORDERS])
+    consumer.incremental_assign([ORDERS])
+    asked = []
+    for _ in range(8):
+        consumer.read()
+        asked += consumer.asked
+        now_s[0] += 0.3
+    assert [each for each in asked if each != "serve"] == ["orders", 5] * 4 + ["orders", 1000] * 4
+
+
 def test_errors_reported_while_records_were_awaited_come_with_these_records(
     failure: Message,
 ) -> None:
