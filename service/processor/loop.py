@@ -172,9 +172,7 @@ class Loop:
         except StoreCorruptError as damaged:
             self.failures.damaged(damaged)
         else:
-            self._retry_policy.turned(
-                waiting, self.upkeep.standstill(), self.assignment.has_caught_up
-            )
+            self._retry_policy.turned(waiting, self.upkeep.standstill(), self._has_caught_up)
             if self._retry_policy.is_cut_off(finds_broker=not self.assignment.has_no_broker):
                 raise OutcomeUnknownError(ASTRAY)
             missing = self.active_settings.inputs.missing
@@ -257,6 +255,10 @@ class Loop:
         is_own = input_partition.route.address.constant == address
         home = address if is_own else home_of(address)
         return running.get(rules.by_address.decider_of(home))
+
+    def _has_caught_up(self) -> bool:
+        """Whether all input is decided: what is kept was read, and no more."""
+        return not self.poller.holds_records and self.assignment.has_caught_up()
 
     def _on_client_error(self, error: KafkaError, source: PartitionId | None) -> None:
         self.failures.on_client_error(error, source)

@@ -2,13 +2,14 @@
 
 A record is decided and sent while it is still in the processor's cache, which ten thousand records
 exceed. So a batch is read in pieces. It begins to fill when the one before has read its last, since
-records arrive while that one is committed. All pieces together wait for records until the batch is
-full or has filled for as long as it may, but not long once a transaction is open. Pieces shrink
-while deciding is slow, since most of that time goes into loading the state of addresses.
+records arrive while that one is committed. It fills until a piece is full or `batch_wait_ms` is
+over, and all pieces together wait no longer, nor for long once a transaction is open. A call waits
+for a quarter of a second at most: what it has read is kept, and the loop turns meanwhile. Pieces
+shrink while deciding is slow, since most of that time goes into loading the state of addresses.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, cast
 
 from confluent_kafka import KafkaError, Message
@@ -17,7 +18,7 @@ from service.clock import Clock
 from service.config.load import ServiceSettings
 from service.dedup.batch import Batch, batch_of, read
 from service.dedup.plan import Plan
-from service.kafka.io import errors_of
+from service.kafka.io import by_source, errors_of
 from service.native.records import Records
 from service.processor.assignment import Assignment
 from service.processor.reporter import Reporter
@@ -36,6 +37,11 @@ After a long commit it would not wait at all, and end when the client has no rec
 """
 _OPEN_S: Final = 0.05
 """How long a transaction may wait for further pieces: readers of the output wait with it."""
+_SLICE_S: Final = 0.25
+"""How long one call waits at most: between two, the loop sends its heartbeat and answers queries.
+
+Readiness wants a heartbeat within four seconds, and a query its answer within five.
+"""
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 """Memory limit of a piece, estimated from the records of the one before."""
 _NOTHING: Final = Batch((), 0)
@@ -47,7 +53,7 @@ class Poller:
     """Polls records for the loop; keeps those that do not fit into the current transaction.
 
     Invariant: kept records directly follow the last record that was returned, so a rewind has to
-    discard them.
+    discard them, and a rebalance those of partitions that were taken away.
     """
 
     def __init__(
@@ -63,7 +69,8 @@ class Poller:
         self._clock = clock
         self._reporter = reporter
         self._on_error = on_error
-        self._kept: list[Message] | Records = []
+        self._kept: deque[list[Message] | Records] = deque()
+        """In order; no piece is empty."""
         self._errors: deque[tuple[KafkaError, PartitionId | None]] = deque()
         """Errors that the client has delivered and `on_error` has not seen yet."""
         self.records_at_once = min(_FIRST, _AT_ONCE)
@@ -71,6 +78,9 @@ class Poller:
         """Mean memory of a record in the last piece."""
         self._is_single_piece = False
         """Whether the next transaction has one piece."""
+        self._fills_until_s: float | None = None
+        """Until when the next batch fills; None if none is being filled."""
+        self._rebalances = assignment.rebalances
         self._stopped_s = float("-inf")
         """When the last piece was read."""
         self._waits_until_s = 0.0
@@ -79,38 +89,64 @@ class Poller:
         """Total time spent in `consume`."""
 
     def poll(self, records_max: int) -> Batch:
-        """Return the first piece of a transaction, waiting for records if there are none.
+        """Return the first piece of a transaction; an empty one while it fills.
 
         Errors go to `on_error` first. If it raises, the errors that follow stay for the next call.
         """
-        fills_s = self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
-        now_s = self._clock.monotonic_s()
-        wait_s = max(self._stopped_s + fills_s - now_s, _LEAST_WAIT * fills_s)
-        self._waits_until_s = now_s + min(wait_s, _OPEN_S)
-        records = self._kept
-        if not (records or self._errors):
-            records = self._consumed(self._settings.batch_records_max, wait_s)
-        self._kept = []
+        if self._fills_until_s is None:
+            self._begin()
+        if self._fills_until_s is not None:
+            self._fill(self._fills_until_s - self._clock.monotonic_s())
         while self._errors:
             self._on_error(*self._errors.popleft())
+        if self._fills_until_s is not None or not self._kept:
+            return _NOTHING
         # After the errors: a partition whose offset is lost is not read any more.
-        records_max = min(records_max, self.records_at_once)
-        return self._fitting(records, records_max, self._settings.batch_bytes_max, {})
+        return self._taken(records_max, self._settings.batch_bytes_max, {})
+
+    def _begin(self) -> None:
+        """Note for how long the next batch fills; not at all if anything is kept for it."""
+        now_s = self._clock.monotonic_s()
+        wait_s = max(self._stopped_s + self._fills_s - now_s, _LEAST_WAIT * self._fills_s)
+        self._waits_until_s = now_s + min(wait_s, _OPEN_S)
+        if not (self._kept or self._errors):
+            self._fills_until_s = now_s + wait_s
+
+    def _fill(self, left_s: float) -> None:
+        """Read for a slice of the time that is left; note whether the batch is complete."""
+        left_s = max(0.0, min(left_s, self._fills_s))
+        room = max(1, self._at_once - self._held)
+        self._consume(min(room, self._settings.batch_records_max), min(left_s, _SLICE_S))
+        if left_s <= _SLICE_S or self._errors or self._held >= self._at_once:
+            self._fills_until_s = None
+
+    @property
+    def _fills_s(self) -> float:
+        """For how long a batch may fill; while partitions are taken over, not at all."""
+        return self._settings.batch_wait_ms / 1000 if self._assignment.settled else 0.001
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether any record was read that no transaction has taken yet."""
+        return bool(self._kept)
+
+    @property
+    def _held(self) -> int:
+        return sum(map(len, self._kept))
 
     def poll_more(self, plan: Plan, records_max: int) -> Batch:
         """Return the next piece of the plan's transaction; empty if it is full or none came."""
         tally = plan.tally
         room_records = records_max - tally.records_read
         room_bytes = self._settings.batch_bytes_max - tally.bytes_read - plan.released_bytes
-        is_held = self._kept or self._errors or self._is_single_piece
-        if is_held or room_records <= 0 or room_bytes <= 0:
+        if self._errors or self._is_single_piece or room_records <= 0 or room_bytes <= 0:
             return _NOTHING
-        wait_s = max(0.0, self._waits_until_s - self._clock.monotonic_s())
-        records = self._consumed(room_records, wait_s)
-        if self._errors:
-            self._kept = records  # errors are handled while no transaction is open
+        if not self._kept:
+            wait_s = max(0.0, self._waits_until_s - self._clock.monotonic_s())
+            self._consume(min(self._at_once, room_records), wait_s)
+        if self._errors or not self._kept:  # errors are handled while no transaction is open
             return _NOTHING
-        return self._fitting(records, room_records, room_bytes, plan.next_offsets)
+        return self._taken(room_records, room_bytes, plan.next_offsets)
 
     @property
     def is_narrowest(self) -> bool:
@@ -141,8 +177,7 @@ class Poller:
 
     def run_callbacks(self) -> None:
         """Poll once, so that pending rebalance callbacks run before a commit without a read."""
-        if not self._kept:
-            self._kept = self._consumed(1, 0)
+        self._consume(1, 0)
 
     def discard(self) -> None:
         """Drop the kept records: reading starts again from the committed offsets.
@@ -150,36 +185,47 @@ class Poller:
         Errors stay, because the client delivers each of them once: a fenced consumer delivers its
         fatal error and then nothing any more.
         """
-        self._kept = []
+        self._kept.clear()
 
-    def _consumed(self, records_max: int, wait_s: float) -> list[Message] | Records:
-        """Return records of the client, and keep the errors among them."""
+    @property
+    def _at_once(self) -> int:
+        """How many records make a full piece."""
+        return min(self.records_at_once, max(1, _PIECE_BYTES // self._mean_bytes))
+
+    def _consume(self, records_max: int, wait_s: float) -> None:
+        """Keep what the client returns: records, and the errors among them."""
         started_s = self._clock.monotonic_s()
-        at_once = min(self.records_at_once, max(1, _PIECE_BYTES // self._mean_bytes))
-        consumed = self._assignment.consumer.consume(min(at_once, records_max), wait_s)
+        consumed = self._assignment.consumer.consume(records_max, wait_s)
         messages = cast("list[Message] | Records", consumed)
         self._stopped_s = self._clock.monotonic_s()
         took_s = self._stopped_s - started_s
         self.spent_s += took_s
-        if messages:
-            self._reporter.stage("poll", took_s)
+        if self._rebalances != self._assignment.rebalances:
+            self._rebalances = self._assignment.rebalances
+            self._kept = deque(part for kept in self._kept for part in self._still_owned(kept))
         if isinstance(messages, Records):
             self._errors.extend(messages.errors)
-            return messages
-        errors = errors_of(messages)
-        self._errors.extend(errors)
-        return [m for m in messages if m.error() is None] if errors else messages
+        elif errors := errors_of(messages):
+            self._errors.extend(errors)
+            messages = [message for message in messages if message.error() is None]
+        if messages:
+            self._reporter.stage("poll", took_s)
+            self._kept.append(messages)
 
-    def _fitting(
-        self,
-        messages: list[Message] | Records,
-        records_max: int,
-        bytes_max: int,
-        decided: Mapping[PartitionId, int],
-    ) -> Batch:
-        """Return as many records as fit, and at least one; keep the rest."""
-        records = read(messages[:records_max], bytes_max)
-        self._kept = messages[len(records.messages) :]
-        if records.messages:
-            self._mean_bytes = max(1, records.memory_bytes // len(records.messages))
+    def _still_owned(self, messages: list[Message] | Records) -> Iterator[list[Message] | Records]:
+        """Yield those of partitions that are running: another may be read from another offset."""
+        running = self._assignment.running
+        if isinstance(messages, Records):
+            yield from (part for source, part in messages.by_source() if source in running)
+        else:
+            yield from (part for source, part in by_source(messages, running).items() if part)
+
+    def _taken(self, records_max: int, bytes_max: int, decided: Mapping[PartitionId, int]) -> Batch:
+        """Return as many kept records as fit, and at least one; those of one piece at most."""
+        messages = self._kept.popleft()
+        records = read(messages[: min(records_max, self.records_at_once)], bytes_max)
+        rest = messages[len(records.messages) :]
+        if rest:
+            self._kept.appendleft(rest)
+        self._mean_bytes = max(1, records.memory_bytes // len(records.messages))
         return batch_of(records, self._assignment.running, decided, self._clock.wall_ms())

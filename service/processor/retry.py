@@ -13,7 +13,8 @@ from service.errors import ExitCode, ExitError
 from service.kafka.errors import KafkaFailure
 from service.processor.reporter import Reporter
 
-_BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+_BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0)
+"""Pauses of the loop, during which it answers no query: a query waits for five seconds at most."""
 # The default of the broker's transaction.max.timeout.ms: no transaction stays open for longer.
 _OPEN_TRANSACTION_S: Final = 900.0
 _CUT_OFF_S: Final = 20.0

@@ -118,7 +118,7 @@ MUTANTS: Final = (
     Mutant(
         "what was kept is not forgotten at a rewind",
         "service/processor/poll.py",
-        '        fatal error and then nothing any more.\n        """\n        self._kept = []\n',
+        '        fatal error and then nothing any more.\n        """\n        self._kept.clear()\n',
         '        fatal error and then nothing any more.\n        """\n',
     ),
     Mutant(

@@ -1,15 +1,17 @@
 """What one transaction reads: pieces that follow each other, and nothing that it may not commit."""
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from service.native.records import Records
 from service.processor import poll as poller
 from service.processor.fetcher import topic_partition_of
 from service.processor.loop import Loop
 from service.processor.transaction import OutcomeUnknownError
+from service.queries.addresses import AddressQuery
 from state.model import PartitionId
 from tests.fakes.log import Chance
 from tests.support.living import GROUP, Living, refused, turn_until_running, turns
@@ -183,7 +185,7 @@ def test_kept_records_are_taken_in_pieces_too() -> None:
     living.send("a", "b", size=1000)
     loop.turn()  # b is kept
     living.send("c")
-    loop.poller._kept = [*loop.poller._kept, *loop.assignment.consumer.consume(9, 0)]
+    loop.poller.run_callbacks()  # which reads c
     loop.poller.records_at_once = 1
     batch = loop.poller.poll(9)
     read = [record.value() or b"" for each in batch.slices for record in each.messages]
@@ -205,7 +207,7 @@ def test_a_record_larger_than_a_piece_may_be_is_read_nonetheless(
     ("batch_wait_ms", "expected"),
     [
         (20, [0.020, 0.012, 0.004]),
-        (10_000, [10.0, 0.042, 0.034]),  # a transaction is open then
+        (200, [0.2, 0.042, 0.034]),  # a transaction is open then
     ],
 )
 def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill(
@@ -227,6 +229,93 @@ def test_the_pieces_of_a_batch_wait_together_as_long_as_a_batch_may_wait_to_fill
     loop.turn()
     assert waits == pytest.approx(expected, abs=1e-6)
     assert living.values("orders.unique") == ["a", "b", "c"]
+
+
+def fills(batch_wait_ms: int, monkeypatch: pytest.MonkeyPatch, partitions: int = 1) -> Living:
+    """A service whose batches fill for so long, with pieces as large as they are."""
+    monkeypatch.undo()
+    return Living(batch_wait_ms=batch_wait_ms, partitions=partitions)
+
+
+@pytest.mark.parametrize("batch_wait_ms", [20, 1_000, 4_000, 10_000])
+@pytest.mark.parametrize("per_turn", [0, 1])
+def test_however_long_a_batch_fills_the_loop_beats_and_answers_queries(
+    batch_wait_ms: int, per_turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = fills(batch_wait_ms, monkeypatch)
+    living.faults.steps_max = 1_000_000
+    loop, worker, beats = living.running(), living.worker(), list[float]()
+    beat = living.watch.beat
+
+    def noted() -> None:
+        beats.append(living.clock.monotonic_s())
+        beat()
+
+    monkeypatch.setattr(living.watch, "beat", noted)
+    until_s = living.clock.monotonic_s() + 30
+    while living.clock.monotonic_s() < until_s:
+        living.send(*("a" * per_turn))
+        reply = living.inbox.put(AddressQuery("orders"), float("inf"))
+        worker.turn(loop)
+        assert reply.done()
+    gaps_s = [later - earlier for earlier, later in pairwise(beats)]
+    assert max(gaps_s) <= 0.25 + 1e-6
+
+
+def test_what_comes_while_a_batch_fills_is_one_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = fills(10_000, monkeypatch)
+    loop = living.running()
+    turns(loop, 50)  # what is left of the batch before
+    passed = living.faults.passed
+    commits, begun_s = passed["commit_transaction"], living.clock.monotonic_s()
+    for name in "abcde":
+        living.send(name)
+        loop.turn()
+    assert (living.values("orders.unique"), passed["commit_transaction"]) == ([], commits)
+    while not living.values("orders.unique"):
+        loop.turn()
+    assert living.values("orders.unique") == list("abcde")
+    assert passed["commit_transaction"] == commits + 1
+    assert living.clock.monotonic_s() - begun_s <= 10
+
+
+def test_a_batch_that_has_a_full_piece_does_not_wait_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = fills(10_000, monkeypatch)
+    loop = living.running()
+    loop.poller.records_at_once = 3
+    for name in "abc":
+        living.send(name)
+        loop.turn()
+    assert living.values("orders.unique") == ["a", "b", "c"]
+
+
+def test_what_a_partition_had_when_it_was_taken_away_is_not_decided_once_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = fills(10_000, monkeypatch, partitions=2)
+    loop = living.running()
+    living.send("a", "b")
+    living.send("x", "y", partition=1)
+    loop.turn()
+    consumer, gone = loop.assignment.consumer, [TopicPartition(*OTHER)]
+    assert loop.poller._held == 4
+
+    def consumed(_most: int, _timeout: float) -> list[Message]:
+        loop.assignment.on_revoke(consumer, gone)
+        loop.assignment.on_assign(consumer, gone)
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer, "consume", consumed)
+        loop.turn()
+    assert loop.poller._held == 2
+    turns(loop, 90)
+    assert living.values("orders.unique") == ["a", "b"]
+    assert living.values("orders.unique", 1) == ["x", "y"]
 
 
 @pytest.mark.parametrize(
