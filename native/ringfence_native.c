@@ -359,19 +359,35 @@ static PyObject *Piece_columns(Piece *self, PyObject *args)
 }
 
 /* fitting(start, end, bytes): the end of the leading records that fit into so many bytes, at least
- * one, and the memory that they take. */
+ * one, the memory that they take, and that of the largest of them. */
 static PyObject *Piece_fitting(Piece *self, PyObject *args)
 {
     Py_ssize_t start, end, at;
-    unsigned long long bytes_max, memory = 0, values = 0;
+    unsigned long long bytes_max, memory = 0, values = 0, largest = 0;
     if (!PyArg_ParseTuple(args, "nnK", &start, &end, &bytes_max) || !is_range(self, start, end))
         return NULL;
     for (at = start; at < end; memory += self->rows[at++].memory) {
         values += self->rows[at].value_length;
         if (at > start && (values > bytes_max || memory >= bytes_max))
             break;
+        if (self->rows[at].memory > largest)
+            largest = self->rows[at].memory;
     }
-    return Py_BuildValue("nK", at, memory);
+    return Py_BuildValue("nKK", at, memory, largest);
+}
+
+/* larger(start, end, bytes): the records that take more memory than so many bytes. */
+static PyObject *Piece_larger(Piece *self, PyObject *args)
+{
+    Py_ssize_t start, end;
+    unsigned long long bytes;
+    if (!PyArg_ParseTuple(args, "nnK", &start, &end, &bytes) || !is_range(self, start, end))
+        return NULL;
+    PyObject *found = PyList_New(0);
+    for (Py_ssize_t at = start; found && at < end; at++)
+        if (self->rows[at].memory > bytes && !listed(found, PyLong_FromSsize_t(at)))
+            Py_CLEAR(found);
+    return found;
 }
 
 /* source(start, end): (topic, partition) of the first of these records, and where its run ends. */
@@ -916,7 +932,8 @@ static PyMethodDef Piece_methods[] = {
     METHOD(Piece, columns, METH_VARARGS), METHOD(Piece, fitting, METH_VARARGS),
     METHOD(Piece, source, METH_VARARGS),  METHOD(Piece, strip, METH_VARARGS),
     METHOD(Piece, admit, METH_VARARGS),   METHOD(Piece, forward, METH_VARARGS),
-    METHOD(Piece, send, METH_VARARGS),    {0}};
+    METHOD(Piece, send, METH_VARARGS),    METHOD(Piece, larger, METH_VARARGS),
+    {0}};
 static PyMethodDef Reader_methods[] = {
     METHOD(Reader, partition, METH_VARARGS), METHOD(Reader, forward, METH_O),
     METHOD(Reader, consume, METH_VARARGS), METHOD(Reader, close, METH_NOARGS), {0}};
@@ -938,7 +955,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 3 };
+enum { INTERFACE = 4 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},

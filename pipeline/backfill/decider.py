@@ -444,7 +444,6 @@ class _BatchEvaluator:
         Returns None if an address has no fast path, or if most have few records.
         """
         fast_paths = self._fast_paths
-        fast_paths.make_room(1)
         if fast_paths.field is None:
             record = columns.record(start, None)
             fast_path = fast_paths.by_value.get(None) or fast_paths.open(
@@ -482,7 +481,6 @@ class _BatchEvaluator:
         progress, fast_paths, base = self._progress, self._fast_paths, self._base
         findings = self.checks.findings
         now_ms, time_ms, note = progress.now_ms, progress.time_ms, findings.verdicts.append
-        fast_paths.make_room(1)
         ids = _plain_ids(rows, self._identifier)
         for at, (row, identifier) in enumerate(zip(rows, ids, strict=True), position):
             source, offset, timestamp_ms, _, _, headers = row

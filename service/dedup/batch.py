@@ -37,6 +37,8 @@ class ParsedRecords(NamedTuple):
     """As many as messages."""
     memory_bytes: int
     """Estimated memory of all of them, per-header overhead included."""
+    largest_bytes: int = sys.maxsize
+    """No record takes more memory than this."""
 
 
 class Slice(NamedTuple):
@@ -84,7 +86,8 @@ class Batch(NamedTuple):
     slices: tuple[Slice, ...]
     now_ms: int
     memory_bytes: int = 0
-    """As in `ParsedRecords`."""
+    largest_bytes: int = sys.maxsize
+    """Both as in `ParsedRecords`."""
 
 
 def read(messages: Sequence[Message] | Records, bytes_max: int = sys.maxsize) -> ParsedRecords:
@@ -94,19 +97,20 @@ def read(messages: Sequence[Message] | Records, bytes_max: int = sys.maxsize) ->
     records are parsed a few at a time, until the limit is reached.
     """
     if isinstance(messages, Records):
-        fitting, memory_bytes = messages.fitting(bytes_max)
-        return ParsedRecords(fitting, fitting.headers, memory_bytes)
+        fitting, memory_bytes, largest_bytes = messages.fitting(bytes_max)
+        return ParsedRecords(fitting, fitting.headers, memory_bytes, largest_bytes)
     count = max(1, bisect_right(list(accumulate(map(len, messages))), bytes_max))
     column: list[Headers | None] = []
-    memory_bytes, at_once = 0, 1
+    memory_bytes, largest_bytes, at_once = 0, 0, 1
     while len(column) < min(count, len(messages)) and memory_bytes < bytes_max:
         piece = messages[len(column) : count][:at_once]
         headers = read_headers(piece)
         column += headers
         taken_bytes = _memory_bytes(piece, headers)
         memory_bytes += taken_bytes
+        largest_bytes = max(largest_bytes, taken_bytes)
         at_once = min(2 * at_once, _READ_AT_ONCE) if taken_bytes < _LARGE_BYTES else 1
-    return ParsedRecords(list(messages[: len(column)]), column, memory_bytes)
+    return ParsedRecords(list(messages[: len(column)]), column, memory_bytes, largest_bytes)
 
 
 def batch_of(
@@ -127,7 +131,7 @@ def batch_of(
         if source in running
     )
     taken = tuple(part for part in slices if part.messages)
-    return Batch(taken, now_ms, records.memory_bytes)
+    return Batch(taken, now_ms, records.memory_bytes, records.largest_bytes)
 
 
 def _by_source(

@@ -222,11 +222,11 @@ def decide(
             plan.tally.records_read += len(part.offsets)
             with naming(source):
                 if trace is not None and source in trace.sources:
-                    traced += _traced(decider, part, batch.now_ms, plan, trace)
+                    traced += _traced(decider, part, batch, plan, trace)
                     outputs = []
                 else:
                     with blaming_records():
-                        outputs = decider.decide(part, batch.now_ms)
+                        outputs = decider.decide(part, batch)
             yield outputs
     if trace is not None:
         trace.check()
@@ -238,7 +238,7 @@ def decide(
 
 
 def _traced(
-    decider: "_Decider | Repartitioner", part: Slice, now_ms: int, plan: Plan, trace: RefusalTrace
+    decider: "_Decider | Repartitioner", part: Slice, batch: Batch, plan: Plan, trace: RefusalTrace
 ) -> Iterator[Output]:
     """Decide the records of a slice one at a time, and have the trace watch what becomes of each.
 
@@ -250,7 +250,7 @@ def _traced(
         is_first = not trace.failures
         try:
             with blaming_records(logs_traceback=is_first):
-                outputs = decider.decide(record, now_ms)
+                outputs = decider.decide(record, batch)
         except UndecidedError as undecided:
             trace.failures[part.partition.source, record.offsets[0]] = undecided.fault
             continue
@@ -387,22 +387,22 @@ class _Decider:
         self._routes: dict[PartitionId, str] = {}
         """The route name of each input partition."""
 
-    def decide(self, part: Slice, now_ms: int) -> list[Output]:
-        """Decide every record, in order; return the outputs."""
-        progress = self._progress
-        progress.begin(now_ms)
+    def decide(self, part: Slice, batch: Batch) -> list[Output]:
+        """Decide every record of a part of the batch, in order; return the outputs."""
+        progress, largest_bytes = self._progress, batch.largest_bytes
+        progress.begin(batch.now_ms)
         self._forget_unrouted()
         column = part.headers
         if self._plan.on_headers is not None:
             self._plan.on_headers(column)
         offsets, times_ms, sizes_bytes = part.offsets, part.times_ms, part.sizes_bytes
-        columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes)
-        tally, size_bytes_max = self._plan.tally, max(sizes_bytes)
-        grouping = self._grouping()
+        columns = Columns(
+            part.messages, offsets, offsets, times_ms, column, sizes_bytes, largest_bytes
+        )
+        tally, grouping = self._plan.tally, self._grouping()
         failure = self._rules.output_resolver.failure(self._source, offsets)
         for evaluator, rows in self._by_input(columns):
             if failure is None:
-                evaluator.fast_paths.make_room(size_bytes_max)
                 evaluator.decide(rows, grouping)
             else:
                 evaluator.fail(rows, grouping, failure.why)
@@ -564,6 +564,7 @@ class _Decider:
                         times_ms=columns.times_ms[rows],
                         headers=records.headers,
                         sizes_bytes=columns.sizes_bytes[rows],
+                        largest_bytes=columns.largest_bytes,
                     ),
                 )
             return
@@ -581,6 +582,7 @@ class _Decider:
                     times_ms=columns.times_ms[rows],
                     headers=headers[rows],
                     sizes_bytes=columns.sizes_bytes[rows],
+                    largest_bytes=columns.largest_bytes,
                 ),
             )
 

@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ringfence.headers import DUPLICATE_ID_ALIASES, ID_BYTES_MAX, Headers, Reason
+from ringfence.headers import DUPLICATE_ID_ALIASES, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
+from service.dedup.apart import ApartRows
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
 from service.dedup.claim import (
     NOT_PLAIN,
@@ -35,10 +36,6 @@ from service.native.ring import NativeRingDraft
 from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, PackedPositions, Rejection
 from state.strategies.base import Admit, IdDraft
-
-# For the key, headers and envelope of a fast-path record: an id has at most 64 KiB.
-_ROOM_BYTES: Final = 2 * ID_BYTES_MAX
-
 
 # The original of a dropped duplicate is looked up for metrics only.
 _LOOKUPS_MAX: Final = 16
@@ -93,7 +90,6 @@ class FastPaths:
         self._envelope = envelope
         self._contexts = contexts
         self._output_resolver = output_resolver
-        self._value_bytes_max = 0
         route = input_partition.route
         self.field = route.address.field
         """The field that alone decides the address, if there is one."""
@@ -103,31 +99,18 @@ class FastPaths:
         """The same for compiled code, where it has the ring."""
         self.field_name = compiled_name(self.field)
         self._has_any = (
-            not output_resolver.refused
-            and input_partition.fault is None
+            input_partition.fault is None
             and route.output.is_fixed_by_address
             # With several fields no single value identifies the address.
             and (route.address.constant is not None or self.field is not None)
         )
-        self._closed: list[FastPath] = []
         self._fixed: dict[str, OutputTopic | None] = {}
         """Target topics that are the same for all addresses."""
-
-    def make_room(self, value_bytes_max: int) -> None:
-        """Close fast paths that were opened for smaller values than these."""
-        if value_bytes_max > self._value_bytes_max:
-            self._value_bytes_max = 2 * value_bytes_max
-            self._closed += [
-                fast_path for fast_path in self.by_value.values() if fast_path is not None
-            ]
-            self.by_value.clear()
-            self.lanes.clear()
 
     def count(self, tally: BatchCounts) -> None:
         """Add the duplicates found on fast paths to the tally."""
         lookups = _LOOKUPS_MAX
-        found = (each for each in (*self._closed, *self.by_value.values()) if each is not None)
-        for fast_path in found:
+        for fast_path in filter(None, self.by_value.values()):
             fast_path.count_lane()
             if fast_path.repeats:
                 tally.duplicates[fast_path.label] += fast_path.repeats
@@ -175,7 +158,7 @@ class FastPaths:
             return None
         self._contexts.check_room(context)
         target = self._target(route.output, record, context)
-        if target is None or not (output_resolver.compressing or self._has_room(target)):
+        if target is None or not output_resolver.has_room(target):
             return None
         # A fast-path record is remembered, or its address is not new.
         self._contexts.admit(context)
@@ -192,12 +175,12 @@ class FastPaths:
         )
 
     def _dead_letter(self, record: Record, context: AddressContext) -> OutputTopic | None:
-        """Return the topic of an address's dead letters if it is one, and each of them fits."""
+        """Return the topic of an address's dead letters, if it is one and has room for them."""
         if context.settings.on_duplicate == "mark" or context.settings.dead_letter_audit:
             return None
         template = self._input_partition.route.dead_letter
         target = self._target(template, record, context) if template.is_fixed_by_address else None
-        return target if target is not None and self._has_room(target) else None
+        return target if target is not None and self._output_resolver.has_room(target) else None
 
     def _target(
         self, template: Template, record: Record, context: AddressContext
@@ -213,13 +196,6 @@ class FastPaths:
         if template.constant is not None:
             self._fixed[template.constant] = target
         return target
-
-    def _has_room(self, target: OutputTopic) -> bool:
-        """Whether every record of the slice fits, unless its key or headers are enormous.
-
-        The broker refuses such a record, and names it.
-        """
-        return 2 * self._value_bytes_max + _ROOM_BYTES <= target.record_bytes_max
 
 
 class FullPath:
@@ -317,6 +293,8 @@ class Columns(NamedTuple):
     headers: Sequence[Headers | None]
     sizes_bytes: Sequence[int]
     """Sizes of the record values."""
+    largest_bytes: int
+    """No record takes more memory than this."""
 
     def row(self, at: int) -> "Columns":
         """Return one of the records."""
@@ -327,6 +305,7 @@ class Columns(NamedTuple):
             [self.times_ms[at]],
             [self.headers[at]],
             [self.sizes_bytes[at]],
+            self.largest_bytes,
         )
 
     def after(self, start: int) -> "Columns":
@@ -338,6 +317,7 @@ class Columns(NamedTuple):
             self.times_ms[start:],
             self.headers[start:],
             self.sizes_bytes[start:],
+            self.largest_bytes,
         )
 
 
@@ -371,20 +351,31 @@ class Evaluator:
             self._not_plain = NOT_PLAIN_WITH_REPLIES
         self._names = (*_ID_NAMES, *self._not_plain), len(_ID_NAMES)
         self._takes_pieces = self._identifier is None and self.fast_paths.field_name != UNNAMED
+        targets = input_partition.route.output.constant, input_partition.route.dead_letter.constant
+        self._apart = ApartRows(rules.output_resolver, progress.source, targets)
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
-        """Decide every record; add the outputs to the progress.
+        """Decide every record; add the outputs to the progress."""
+        messages, offsets, largest_bytes = columns.messages, columns.offsets, columns.largest_bytes
+        apart = self._apart.of(messages, offsets, columns.headers, largest_bytes)
+        if isinstance(columns.messages, Records) and self._takes_pieces:
+            start = self._pieces(columns, columns.messages, apart, grouping)
+            columns, apart = columns.after(start), [row - start for row in apart if row >= start]
+        self._rows(columns, apart, grouping)
+
+    def _rows(self, columns: Columns, apart: Sequence[int], grouping: TransactionGroups) -> None:
+        """Decide every record in Python, the rows in `apart` by the full path.
 
         This is the only Python loop that runs once per record. Fields that every record has are
         read as columns, in C-level loops. The fields of a record are released once it is sent, so
         they stay in the processor's cache.
         """
-        if isinstance(columns.messages, Records) and self._takes_pieces:
-            columns = self._others(columns, columns.messages, grouping)
         progress, base = self._progress, self._base
         field, path_of = self.fast_paths.field, self.fast_paths.by_value.get
         output, now_ms, time_ms = progress.outputs.append, progress.now_ms, progress.time_ms
         ids = self._plain_ids(columns.messages, columns.headers)
+        for row in apart:
+            ids[row] = None
         own_offsets = columns.own_offsets
         packed_positions = [base + offset for offset in own_offsets] if base else own_offsets
         rows = zip(
@@ -434,22 +425,31 @@ class Evaluator:
             self.full_path.decide(record, [] if headers is None else headers, offset, grouping)
         progress.time_ms = time_ms
 
-    def _others(self, columns: Columns, records: Records, grouping: TransactionGroups) -> Columns:
-        """Decide records of a piece, plain ones in compiled code; return those left to Python."""
+    def _pieces(
+        self,
+        columns: Columns,
+        records: Records,
+        apart: Sequence[int],
+        grouping: TransactionGroups,
+    ) -> int:
+        """Decide records of a piece, plain ones in compiled code; return how many are decided."""
         progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
         clock = self._source_index, progress.now_ms, self._distances_ms
         rules = fast_paths.lanes, fast_paths.field_name, self._names, *clock
-        while row < len(records):
-            at, progress.time_ms, known = records.admit(row, *rules, progress.time_ms)
-            progress.send(records, row, at)
-            if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
-                return columns.after(at)
-            row = at + 1
-            if known is None or not self._is_known(columns, at, known):
-                # Not plain, of an address that is not open yet, or new in spite of its hash.
-                self.decide(columns.row(at), grouping)
-                others += 1
-        return columns.after(row)
+        for end in (*apart, len(records)):
+            run = records.part(0, end)
+            while row <= end:
+                at, progress.time_ms, known = run.admit(row, *rules, progress.time_ms)
+                progress.send(records, row, at)
+                if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
+                    return at
+                row = at + 1
+                if known is None or not self._is_known(columns, at, known):
+                    # Apart, not plain, of an address that is not open yet, or new in spite of its
+                    # hash.
+                    self._rows(columns.row(at), [0] if at == end else [], grouping)
+                    others += 1
+        return row
 
     def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
         """Decide a plain record whose id may be known; return False if Python has to."""
@@ -503,7 +503,7 @@ class Evaluator:
 
     def _plain_ids(
         self, messages: Sequence[Record], column: Sequence[Headers | None]
-    ) -> Sequence[bytes | None]:
+    ) -> list[bytes | None]:
         if self._identifier is None:
             return plain_ids(column, self._not_plain)
         return self._identifier.plain(messages, column, self._not_plain)

@@ -4,14 +4,16 @@ A record that names a topic which is not allowed or does not exist is rejected. 
 configuration names does not exist, no record is at fault: the partition waits for the topic.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
-from ringfence.headers import Headers, Reason
+from ringfence.headers import ID_BYTES_MAX, Headers, Reason
 from service.dedup.field import UnrenderableError
 from service.dedup.plan import BY_KEY
 from service.dedup.record import Record, RejectedError
@@ -32,6 +34,10 @@ class TargetMissingError(AwaitedError):
     def __init__(self, topic: str, is_over: Callable[[], bool] = lambda: True) -> None:
         super().__init__(f"topic {topic}: it does not exist; create it", is_over)
         self.topic = topic
+
+
+_ROOM_BYTES: Final = 2 * ID_BYTES_MAX + 16 * 1024
+"""More than a duplicate's envelope adds: its id in up to twice the size, an address, names."""
 
 
 class OutputTopic(NamedTuple):
@@ -73,6 +79,28 @@ class OutputResolver:
         refusal = self.refused.get(position)
         if refusal is not None:
             raise refusal
+
+    def noted(self, source: PartitionId) -> set[int]:
+        """Return the offsets of a partition's records that the broker refused in any way."""
+        positions = chain(self.refused, self.undeliverable, self.unanswerable)
+        return {offset for of, offset in positions if of == source}
+
+    def has_room(self, topic: OutputTopic | TopicInfo) -> bool:
+        """Whether a topic takes any record with an envelope but large ones."""
+        return self.compressing or topic.record_bytes_max > _ROOM_BYTES
+
+    def room_bytes(self, names: Iterable[str | None]) -> int:
+        """Return the size up to which a record surely fits these topics; None is any known one.
+
+        Topics that have no room are not considered.
+        """
+        if self.compressing:
+            return sys.maxsize
+        topics = list[TopicInfo | None]()
+        for name in names:
+            topics += self.targets.known() if name is None else [self.targets.find(name)]
+        limits = [each.record_bytes_max for each in topics if each and self.has_room(each)]
+        return min(limits, default=sys.maxsize) - _ROOM_BYTES
 
     def failure(self, source: PartitionId, offsets: Sequence[int]) -> RejectedError | None:
         """Return why a record's checks are not run again: they failed when it was read alone.

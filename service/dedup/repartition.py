@@ -10,7 +10,8 @@ from typing import Final
 
 from ringfence.headers import Headers, Reason
 from service.dedup.address import AddressContexts
-from service.dedup.batch import Slice
+from service.dedup.apart import ApartRows
+from service.dedup.batch import Batch, Slice
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress
 from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.partition import OwnedPartition
@@ -38,17 +39,18 @@ class Repartitioner:
         self._field = input_partition.route.address.field
         # With several fields no single value decides the address.
         self._has_value = input_partition.route.address.constant is not None or self._field
+        self._apart = ApartRows(rules.output_resolver, partition.source, ())
         self._partitions: dict[bytes | None, int] = {}
         """The target partition, by the value of the one field that decides the address."""
 
-    def decide(self, part: Slice, now_ms: int) -> list[Output]:
-        """Return the outputs that forward the records, in order."""
+    def decide(self, part: Slice, batch: Batch) -> list[Output]:
+        """Return the outputs that forward the records of a part of the batch, in order."""
         progress, name = self._progress, self._name
-        progress.begin(now_ms)
+        progress.begin(batch.now_ms)
         topic, rejected = self._rules.by_address.topic, 0
         if self._plan.on_headers is not None:
             self._plan.on_headers(part.headers)
-        for message, offset, timestamp, found in self._others(part):
+        for message, offset, timestamp, found in self._others(part, batch.largest_bytes):
             headers, key = found or (), message.key()
             try:
                 if found is UNREADABLE:
@@ -65,22 +67,28 @@ class Repartitioner:
         self._count(part, rejected)
         return progress.end(self._plan.tally)
 
-    def _others(self, part: Slice) -> Iterator[tuple[Record, int, int, Headers | None]]:
+    def _others(
+        self, part: Slice, largest_bytes: int
+    ) -> Iterator[tuple[Record, int, int, Headers | None]]:
         """Yield the records that compiled code has not forwarded; all of them without it."""
         records, field_name = part.messages, compiled_name(self._field)
         rows = zip(part.messages, part.offsets, part.times_ms, part.headers, strict=True)
-        is_open = field_name != UNNAMED and not self._rules.output_resolver.refused
-        if not (isinstance(records, Records) and is_open and self._has_value):
+        if not (isinstance(records, Records) and field_name != UNNAMED and self._has_value):
             yield from rows
             return
         rules = self._partitions, field_name, self._rules.by_address.topic, self._name
         row = 0
-        while row < len(records):
-            at = records.forward(row, *rules)
-            self._progress.send(records, row, at)
-            if at < len(records):
-                yield records[at], part.offsets[at], part.times_ms[at], part.headers[at]
-            row = at + 1
+        for end in (
+            *self._apart.of(records, part.offsets, part.headers, largest_bytes),
+            len(records),
+        ):
+            run = records.part(0, end)
+            while row <= end:
+                at = run.forward(row, *rules)
+                self._progress.send(records, row, at)
+                if at < len(records):
+                    yield records[at], part.offsets[at], part.times_ms[at], part.headers[at]
+                row = at + 1
 
     def seal(self) -> Sequence[Output]:
         """Return no outputs: there is nothing to acknowledge."""

@@ -208,6 +208,10 @@ class OutputTopics:
         self.is_missed = self.is_missed or info is None
         return info
 
+    def known(self) -> Iterable[TopicInfo | None]:
+        """Return every topic that was looked for, as last seen."""
+        return self._known.values()
+
     def is_absent(self, name: str) -> bool:
         """Whether the last `refresh` did not find it, unless absences were forgotten since."""
         return name in self._absent

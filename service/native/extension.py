@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 VERIFIED: Final = ("2.16.",)
 """Beginnings of the versions of confluent_kafka whose handles begin with the client's address."""
 
-INTERFACE: Final = 3
+INTERFACE: Final = 4
 """What the code here calls; an extension that is left from another version has another number."""
 
 

@@ -111,10 +111,17 @@ class Records(Column, Sequence[PieceRecord]):
         """Return the records from one row to another, which it must have."""
         return Records(self.piece, self.start + start, self.start + end)
 
-    def fitting(self, bytes_max: int) -> tuple["Records", int]:
-        """Return the leading records that fit, and at least one, and the memory they take."""
-        end, memory_bytes = self.piece.fitting(self.start, self.end, bytes_max)
-        return Records(self.piece, self.start, end), memory_bytes
+    def fitting(self, bytes_max: int) -> tuple["Records", int, int]:
+        """Return the leading records that fit, and at least one.
+
+        And the memory that they take, and that of the largest of them, in bytes.
+        """
+        end, memory_bytes, largest_bytes = self.piece.fitting(self.start, self.end, bytes_max)
+        return Records(self.piece, self.start, end), memory_bytes, largest_bytes
+
+    def larger(self, bytes_max: int) -> list[int]:
+        """Return the rows of the records that take more memory than `bytes_max`."""
+        return [row - self.start for row in self.piece.larger(self.start, self.end, bytes_max)]
 
     def by_source(self) -> Iterator[tuple[PartitionId, "Records"]]:
         """Yield the records of each partition."""

@@ -96,6 +96,7 @@ class World:
     refused: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
+    unanswerable: set[tuple[PartitionId, int]] = field(default_factory=set)
     batch_bytes_max: int = sys.maxsize
     hop: Hop = Hop.INPUTS
 
@@ -130,7 +131,7 @@ class World:
                 compressing=self.compressing,
                 refused=self.refused,
                 undeliverable=self.undeliverable,
-                unanswerable=frozenset(),
+                unanswerable=self.unanswerable,
             ),
             input_partitions=self._find,
             by_address=RepartitionTopic(BY_ADDRESS.topic, 12),

@@ -10,10 +10,20 @@ from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Reason
+from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Headers, Reason
 from service.config.load import RouteSettings
-from service.dedup.evaluator import FastPaths
-from tests.support.deciding import NOW_MS, Decided, World, cluster_of, named, reasons, record
+from service.dedup.evaluator import FastPaths, FullPath
+from service.dedup.record import Record, RejectedError
+from tests.support.deciding import (
+    NOW_MS,
+    SOURCE,
+    Decided,
+    World,
+    cluster_of,
+    named,
+    reasons,
+    record,
+)
 
 ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 ids = st.sampled_from([b"", b"1", b"2", b"3", b"4", b"5", b"x" * 65, b"y" * 70_000])
@@ -59,12 +69,31 @@ def told(plan: Decided) -> tuple[object, ...]:
     return outputs, plan.edits, plan.next_offsets, plan.times_ms, sealed, plan.tally
 
 
-def world_of(capacity: int, on_duplicate: str, address: str, output: str, partitions: int) -> World:
+def world_of(
+    capacity: int,
+    on_duplicate: str,
+    address: str,
+    output: str,
+    partitions: int,
+    limits_bytes: tuple[int, int],
+    refused: set[int],
+    undeliverable: set[int],
+) -> World:
     allowed = ("out.a", "out.b", "out.fixed", "out.k")
     route = replace(ROUTE, address=address, output=output, allowed_outputs=allowed)
-    topics = {name.replace(".", "_"): partitions for name in (*allowed, "orders.unique")}
+    cluster = cluster_of()
+    for name in (*allowed, "orders.unique"):
+        cluster.create_topic(name, partitions, record_bytes_max=limits_bytes[0])
+    cluster.create_topic("orders.dlq", 3, record_bytes_max=limits_bytes[1])
     addresses = {"#": {"id_cache_size": capacity, "on_duplicate": on_duplicate}}
-    return World(route, addresses, cluster_of(**topics, orders_dlq=3))
+    why = RejectedError(Reason.TOO_LARGE, "of the broker")
+    return World(
+        route,
+        addresses,
+        cluster,
+        refused={(SOURCE, offset): why for offset in refused},
+        undeliverable={(SOURCE, offset) for offset in undeliverable},
+    )
 
 
 new_worlds: Final[st.SearchStrategy[Callable[[], World]]] = st.builds(
@@ -75,6 +104,9 @@ new_worlds: Final[st.SearchStrategy[Callable[[], World]]] = st.builds(
     address=st.sampled_from(["fixed", "{header:address}", "{key}", "{key}{header:other}"]),
     output=st.sampled_from(["{topic}.unique", "out.{address}", "out.{header:other}"]),
     partitions=st.sampled_from([1, 3]),
+    limits_bytes=st.sampled_from([(1 << 20, 1 << 20), (300_000, 200_000), (200_000, 100_000)]),
+    refused=st.sets(st.integers(0, 40), max_size=10),
+    undeliverable=st.sets(st.integers(0, 40), max_size=10),
 )
 
 
@@ -98,3 +130,70 @@ def test_what_may_not_fit_its_topic_is_measured_and_what_came_before_it_is_count
     assert reasons(plan.outputs) == [None, Reason.DUPLICATE, Reason.DUPLICATE, Reason.TOO_LARGE]
     assert plan.tally.duplicates == {("orders", "orders"): 2}
     assert plan.tally.dead_letters.total() == 3
+
+
+FEW, ALL = range(0, 100, 20), 100
+
+
+@pytest.fixture
+def on_full_path(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets of the records that the full path decides."""
+    offsets, decide = list[int](), FullPath.decide
+
+    def noted(self: FullPath, record: Record, headers: Headers, offset: int, *rest: Any) -> None:
+        offsets.append(offset)
+        decide(self, record, headers, offset, *rest)
+
+    monkeypatch.setattr(FullPath, "decide", noted)
+    return offsets
+
+
+def with_one_in_twenty(kind: str) -> tuple[World, list[Message]]:
+    """A hundred new ids, of which five records are refused, or may not fit."""
+    sizes: dict[str, dict[str, Any]] = {
+        "a large value": {"value": b"." * 1_000_000},
+        "a large key": {"key": b"." * 1_000_000},
+        "a large header": {},
+    }
+    messages = [
+        named(offset, b"%d" % offset, **(sizes.get(kind, {}) if offset in FEW else {}))
+        for offset in range(ALL)
+    ]
+    if kind == "a large header":
+        for offset in FEW:
+            headers = (DUPLICATE_ID, b"%d" % offset), ("a", b"." * 1_000_000)
+            messages[offset] = record(offset, *headers)
+    few = {(SOURCE, offset) for offset in FEW}
+    if kind == "refused":
+        return World(
+            refused={position: RejectedError(Reason.TOO_LARGE, "no") for position in few}
+        ), messages
+    return World(**({kind: few} if kind.startswith("un") else {})), messages  # type: ignore[arg-type]
+
+
+KINDS: Final = (
+    "refused",
+    "undeliverable",
+    "unanswerable",
+    "a large value",
+    "a large key",
+    "a large header",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_that_only_the_full_path_may_decide_leaves_the_others_to_the_fast_path(
+    kind: str, on_full_path: list[int]
+) -> None:
+    world, messages = with_one_in_twenty(kind)
+    plan = world.decide(*messages)
+    assert on_full_path == list(FEW)
+    assert len(plan.outputs) == ALL
+    assert len(plan.next_offsets) == 1
+
+
+def test_a_large_record_leaves_later_slices_to_the_fast_path(on_full_path: list[int]) -> None:
+    large = named(0, b"a", value=b"." * 1_000_000)
+    small = [named(offset, b"%d" % offset) for offset in range(1, 9)]
+    plan = World().decide_pieces([[large], small])
+    assert (on_full_path, len(plan.outputs)) == ([0], 9)

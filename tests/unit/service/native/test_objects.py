@@ -1,19 +1,22 @@
 """A plain record never becomes a Python object; which records do, by route and batch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID
-from service.dedup.evaluator import _ROOM_BYTES, Columns, Evaluator
+from ringfence.headers import DUPLICATE_ID, Reason
+from service.dedup.batch import read
+from service.dedup.evaluator import Columns, Evaluator
+from service.dedup.output import _ROOM_BYTES
+from service.dedup.record import RejectedError
 from service.dedup.transaction_group import TransactionGroups
 from service.native.records import Records
 from tests.fakes.log import FakeCluster
-from tests.support.deciding import World, cluster_of, record
+from tests.support.deciding import SOURCE, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native
-from tests.unit.service.dedup.test_evaluator import ROUTE
+from tests.unit.service.dedup.test_evaluator import ALL, FEW, KINDS, ROUTE, with_one_in_twenty
 
 pytestmark = needs_native
 
@@ -133,14 +136,14 @@ def test_each_transaction_opens_an_address_again(objects: list[int]) -> None:
 
 @pytest.mark.parametrize("topic", ["orders.unique", "orders.dlq"])
 def test_no_record_is_plain_that_may_not_fit(topic: str, objects: list[int]) -> None:
-    size = 100
-    for bytes_max, fits in ((4 * size + _ROOM_BYTES, True), (4 * size + _ROOM_BYTES - 1, False)):
+    size = max(read([message]).memory_bytes for message in messages(IDS, 100))
+    for bytes_max, fits in ((size + _ROOM_BYTES, True), (size + _ROOM_BYTES - 1, False)):
         cluster = FakeCluster()
         for each in ("orders.unique", "orders.dlq"):
             limit = bytes_max if each == topic else 1 << 20
             cluster.create_topic(each, 3, record_bytes_max=limit)
         objects.clear()
-        World(ROUTE, {}, cluster).decide(*messages(IDS, size))
+        World(ROUTE, {}, cluster).decide(*messages(IDS, 100))
         assert (len(objects) == 1) == fits
 
 
@@ -149,16 +152,39 @@ def test_where_most_are_not_plain_python_decides_the_rest_at_once(
     plain: int, alone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After more than 16 that compiled code had to leave one by one."""
-    calls, decide = list[int](), Evaluator.decide
+    calls, rows = list[int](), Evaluator._rows
 
-    def counted(self: Evaluator, columns: Columns, grouping: TransactionGroups) -> None:
+    def counted(
+        self: Evaluator, columns: Columns, apart: Sequence[int], grouping: TransactionGroups
+    ) -> None:
         calls.append(len(columns.messages))
-        decide(self, columns, grouping)
+        rows(self, columns, apart, grouping)
 
-    monkeypatch.setattr(Evaluator, "decide", counted)
+    monkeypatch.setattr(Evaluator, "_rows", counted)
     some = messages()[:plain]
     others = [record(plain + n, (DUPLICATE_ID, b"o%d" % n), timestamp_ms=0) for n in range(60)]
     with native_deciding():
         plan = world().decide(*some, *others)
     assert plan.tally.accepted.total() == plain + 60
-    assert calls == [plain + 60, *(1 for _ in range(alone))]
+    opening = min(plain, 1)  # Python decides the first record of an address
+    assert calls == [*(1 for _ in range(alone)), opening + 60 - alone]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_records_that_only_the_full_path_may_decide_no_others_become_objects(
+    kind: str, objects: list[int]
+) -> None:
+    here, few_and_others = with_one_in_twenty(kind)
+    assert len(here.decide(*few_and_others).outputs) == ALL
+    assert sorted(set(objects) - {1}) == list(FEW)  # 1 opens the address
+
+
+@pytest.mark.parametrize("address", ["{topic}", "{key}"])
+def test_of_what_is_forwarded_a_refused_record_alone_becomes_an_object(
+    address: str, objects: list[int]
+) -> None:
+    here = world(route={"address": address, "scope": "address"})
+    here.refused[SOURCE, 7] = RejectedError(Reason.TOO_LARGE, "no")
+    plan = here.decide(*messages())
+    assert (plan.tally.carried.total(), plan.tally.dead_letters.total()) == (RECORDS - 1, 1)
+    assert objects == [0, 7]

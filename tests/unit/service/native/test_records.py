@@ -60,10 +60,16 @@ def test_as_many_records_fit_as_of_messages(columns: list[Headers], limit: int) 
     columns = [[(name.replace("é", "e"), value) for name, value in each] for each in columns]
 
     messages = [record(at, *headers) for at, headers in enumerate(columns)]
-    found = read(records_of(columns), limit)
+    records = records_of(columns)
+    found = read(records, limit)
     all_memory_bytes = [read(messages[: at + 1]).memory_bytes for at in range(len(messages))]
     count = len(found.messages)
     assert found.memory_bytes == all_memory_bytes[count - 1]
+    each_bytes = [read([message]).memory_bytes for message in messages[:count]]
+    assert found.largest_bytes == max(each_bytes) <= read(messages, limit).largest_bytes
+    assert records.part(0, count).larger(each_bytes[0]) == [
+        row for row, memory_bytes in enumerate(each_bytes) if memory_bytes > each_bytes[0]
+    ]
     # Python parses several at a time.
     assert 1 <= count <= len(read(messages, limit).messages)
     assert all(memory_bytes < limit for memory_bytes in all_memory_bytes[: count - 1])
