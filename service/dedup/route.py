@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
-from service.config.addresses import AUDIT
+from service.config.addresses import AUDIT, BRIDGE
 from service.config.expressions import fits
 from service.config.model import EXPRESSION_MARKER, RouteSettings, ServiceSettings
 from service.config.tasks import Hop
@@ -173,9 +173,10 @@ class InputPartition(NamedTuple):
         if not address or len(address.encode()) > ADDRESS_BYTES_MAX:
             cause = f"the address is empty or longer than {ADDRESS_BYTES_MAX} bytes"
             raise RejectedError(Reason.NO_ADDRESS, cause)
-        if address.startswith(AUDIT):
-            cause = f"the address begins with {AUDIT}, a prefix that Ringfence reserves"
-            raise RejectedError(Reason.NO_ADDRESS, cause)
+        for prefix in (AUDIT, BRIDGE):  # else it would share the cache of another address
+            if address.startswith(prefix):
+                cause = f"the address begins with {prefix}, a prefix that Ringfence reserves"
+                raise RejectedError(Reason.NO_ADDRESS, cause)
         return address
 
     def check(self) -> None:

@@ -10,8 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
 
-VERIFIED: Final = ("2.16.",)
-"""Beginnings of the versions of confluent_kafka whose handles begin with the client's address."""
+VERIFIED: Final = ("2.16.1",)
+"""The versions of confluent_kafka whose handles begin with the client's address.
+
+Whole versions: a later patch may have another layout, and an address that is read from the wrong
+place crashes the process before it can be compared with anything.
+"""
 
 INTERFACE: Final = 4
 """What the code here calls; an extension that is left from another version has another number."""
@@ -30,8 +34,11 @@ def loaded() -> Loaded:
     import confluent_kafka  # noqa: PLC0415 - executors of Spark load nothing
 
     version = version_of("confluent-kafka")
-    if not version.startswith(VERIFIED):
-        return Loaded(None, f"confluent-kafka {version} is not among the verified versions")
+    if version not in VERIFIED:
+        verified = ", ".join(VERIFIED)
+        return Loaded(
+            None, f"confluent-kafka {version} is not among the verified versions: {verified}"
+        )
     try:
         import ringfence_native  # noqa: PLC0415 - it is optional
     except ImportError as error:

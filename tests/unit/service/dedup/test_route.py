@@ -221,6 +221,11 @@ def test_a_record_of_no_route_is_rejected_and_counted_for_its_topic() -> None:
             b"ringfence.dead-letters.a",
             "the address begins with ringfence.dead-letters., a prefix that Ringfence reserves",
         ),
+        "of a bridge": (
+            b"BRIDGE.a",
+            "the address begins with BRIDGE., a prefix that Ringfence reserves",
+        ),
+        "like one of a bridge": (b"BRIDGES.a", None),
         "absent": (None, "no address: the record has nothing for {header:A}"),
     },
 )

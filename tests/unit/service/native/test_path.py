@@ -10,7 +10,7 @@ import pytest
 
 from service.clock import product_version
 from service.native import extension, path
-from service.native.extension import INTERFACE, Loaded
+from service.native.extension import INTERFACE, VERIFIED, Loaded
 from service.native.path import chosen
 from tests.support.native import needs_native
 from tests.support.repository import CHECKOUT
@@ -35,6 +35,25 @@ def test_an_extension_of_another_version_is_refused(monkeypatch: pytest.MonkeyPa
     assert found.name == "python"
     assert found.fault is not None
     assert "built for another version" in found.fault
+
+
+@pytest.mark.parametrize(
+    "version", ["2.16.0", "2.16.10", "2.16.2", "2.16.1.post1", "2.17.0", "3.0"]
+)
+def test_no_handle_of_a_version_that_was_not_verified_is_read(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extension, "version_of", lambda _name: version)
+    extension.loaded.cache_clear()
+    found, module = chosen("native"), extension.loaded().module
+    extension.loaded.cache_clear()
+    assert (found.name, found.makers, module) == ("python", None, None)
+    assert f"confluent-kafka {version} is not among the verified versions" in str(found.fault)
+
+
+def test_the_version_that_the_lock_file_names_is_verified() -> None:
+    named = (CHECKOUT / "requirements/service.in").read_text().split()
+    assert {f"confluent-kafka=={version}" for version in VERIFIED} & set(named)
 
 
 @needs_native
