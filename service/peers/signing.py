@@ -52,12 +52,17 @@ class SignedRequest(NamedTuple):
 class PeerKey:
     """The secret that the instances of a service share, read again when its file changes."""
 
-    def __init__(self, path: str, time_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: str,
+        time_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Raise OSError or ValueError if the file has no usable secret."""
         self._file = WatchedFile(path, secret_of, time.monotonic)
         self._time_s = time_s
-        self._since_s = time_s()
-        """Older signatures are refused: an earlier process may have accepted them already."""
+        self._monotonic_s = monotonic_s
+        self._started_s = monotonic_s()
         self._seen: OrderedDict[str, float] = OrderedDict()
         """Nonces and their expiry times, in order of expiry."""
         self._lock = threading.Lock()
@@ -80,7 +85,10 @@ class PeerKey:
         if not hmac.compare_digest(expected, found["signature"]):
             return None
         signed_s, now_s = time_ms / 1000, self._time_s()
-        is_current = abs(now_s - signed_s) <= WINDOW_S and signed_s >= self._since_s - 0.001
+        # An earlier process may have accepted what is older than this one. Not the time at which it
+        # started: after the clock was set back, that would lie ahead.
+        since_s = now_s - (self._monotonic_s() - self._started_s)
+        is_current = abs(now_s - signed_s) <= WINDOW_S and signed_s >= since_s - 0.001
         return (
             SignedRequest(authorization, nonce, digest)
             if is_current and self._is_new(nonce)
@@ -104,7 +112,7 @@ class PeerKey:
 
         Only nonces with a valid signature get here, so that a stranger cannot fill the memory.
         """
-        now_s = time.monotonic()
+        now_s = self._monotonic_s()
         with self._lock:
             while self._seen and next(iter(self._seen.values())) < now_s:
                 self._seen.popitem(last=False)
