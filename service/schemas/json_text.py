@@ -1,15 +1,22 @@
-"""JSON: reads documents whose numbers stay text as written, and finds members by pointers."""
+"""JSON: reads documents whose numbers stay text as written, and finds members by pointers.
+
+A document costs time and memory in proportion to its length: no number is converted, and the depth
+is known before the parser, which recurses, begins.
+"""
 
 import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final, NoReturn
 
 from service.schemas.errors import UndecodableError
+from service.schemas.limits import DEPTH_MAX
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_LEVELS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class JsonDecoder:
@@ -29,16 +36,31 @@ class JsonDecoder:
 
 def parsed(document: bytes) -> object:
     """Return JSON with numbers as text; UndecodableError, which continues "the value ..."."""
+    if is_too_deep(document):
+        raise UndecodableError(f"is JSON that is nested deeper than {DEPTH_MAX} levels")
     try:
-        return json.loads(
-            document.decode(), parse_int=str, parse_float=str, parse_constant=_refuse_constant
-        )
+        return _DECODER.decode(document.decode())
     except UnicodeDecodeError:
         raise UndecodableError("is not JSON: it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise UndecodableError(f"is not JSON from character {error.pos} on") from None
-    except RecursionError:
-        raise UndecodableError("is JSON that is nested too deeply") from None
+
+
+def is_too_deep(document: bytes) -> bool:
+    """Return whether JSON has more levels than `DEPTH_MAX`, up to where it ceases to be JSON."""
+    if document.count(b"[") + document.count(b"{") <= DEPTH_MAX:
+        return False
+    without_escapes = document.replace(rb"\\", b"").replace(rb"\"", b"")
+    outside_of_text = b"".join(without_escapes.split(b'"')[::2])
+    brackets = outside_of_text.translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > DEPTH_MAX
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise json.JSONDecodeError("no JSON", "", 0)  # NaN and Infinity, which Python would take
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
 
 
 @lru_cache
@@ -62,10 +84,10 @@ def member_of(document: object, tokens: Sequence[str]) -> object:
 
 def item_of(items: Sequence[object], token: str) -> object:
     """Return the item at an index, or None."""
-    if not _INDEX.fullmatch(token):
-        return None
-    return next(islice(items, int(token), None), None)
+    index = index_of(token)
+    return None if index is None else next(islice(items, index, None), None)
 
 
-def _refuse_constant(_name: str) -> NoReturn:
-    raise json.JSONDecodeError("no JSON", "", 0)  # NaN and Infinity, which Python would take
+def index_of(token: str) -> int | None:
+    """Return the index that a token of a pointer is, or None."""
+    return int(token) if _INDEX.fullmatch(token) else None

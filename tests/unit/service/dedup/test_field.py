@@ -63,7 +63,11 @@ def test_a_pointer_finds_text_a_number_or_a_boolean(pointer: str, found: bytes) 
         "more after it": (b'{"id": 1} x', "/id", "the value is not JSON from character 10 on"),
         "no UTF-8": (b'{"id": "\xff"}', "/id", "the value is not JSON: it is not UTF-8 text"),
         "no number of JSON": (b'{"id": NaN}', "/id", "the value is not JSON from character 0 on"),
-        "too deep": (b"[" * 100_000, "/id", "the value is JSON that is nested too deeply"),
+        "too deep": (
+            b"[" * 100_000,
+            "/id",
+            "the value is JSON that is nested deeper than 500 levels",
+        ),
         "no member": (DOCUMENT, "/order/none", "the value has nothing at {json:/order/none}"),
         "null": (DOCUMENT, "/order/null", "the value has nothing at {json:/order/null}"),
         "in text": (DOCUMENT, "/order/id/x", "the value has nothing at {json:/order/id/x}"),
