@@ -6,7 +6,7 @@ name that is not UTF-8, and crashes the process when the headers of that message
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, compress
 from typing import Final, NamedTuple, cast
 
@@ -67,17 +67,30 @@ class Slice(NamedTuple):
         sizes_bytes = list(map(len, messages))
         return cls(partition, messages, headers, offsets_of(messages), times_ms, sizes_bytes)
 
-    def rows(self) -> Iterator["Slice"]:
-        """Yield each record as a slice of its own."""
+    def split(self, alone: Container[int]) -> Iterator["Slice"]:
+        """Yield the records with these offsets as slices of their own, and the runs between."""
+        start = 0
         for row, offset in enumerate(self.offsets):
-            yield Slice(
-                self.partition,
-                [self.messages[row]],
-                [self.headers[row]],
-                [offset],
-                [self.times_ms[row]],
-                [self.sizes_bytes[row]],
-            )
+            if offset in alone:
+                if start < row:
+                    yield self._part(start, row)
+                single = self._part(row, row + 1)
+                # A list, because compiled code sends what it decides without a delivery report.
+                yield single._replace(messages=list(single.messages))
+                start = row + 1
+        if start < len(self.offsets):
+            yield self._part(start, len(self.offsets))
+
+    def _part(self, start: int, end: int) -> "Slice":
+        rows = slice(start, end)
+        return Slice(
+            self.partition,
+            self.messages[rows],
+            self.headers[rows],
+            self.offsets[rows],
+            self.times_ms[rows],
+            self.sizes_bytes[rows],
+        )
 
 
 class Batch(NamedTuple):

@@ -220,14 +220,16 @@ def decide(
             # First, since these records count as read whatever the decision raises.
             plan.next_offsets[source] = part.offsets[-1] + 1
             plan.tally.records_read += len(part.offsets)
-            with naming(source):
-                if trace is not None and source in trace.sources:
+            if trace is not None and source in trace.sources:
+                with naming(source):
                     traced += _traced(decider, part, batch, plan, trace)
-                    outputs = []
-                else:
-                    with blaming_records():
-                        outputs = decider.decide(part, batch)
-            yield outputs
+                yield ()
+                continue
+            failed = rules.output_resolver.failed(source)
+            for run in part.split(failed) if failed else (part,):
+                with naming(source), blaming_records():
+                    outputs = decider.decide(run, batch)
+                yield outputs
     if trace is not None:
         trace.check()
         yield traced
@@ -245,7 +247,7 @@ def _traced(
     Once the checks of a record have failed, the rest is decided only to find others that fail: the
     transaction will be aborted, so nothing more is sent.
     """
-    for record in part.rows():
+    for record in part.split(frozenset(part.offsets)):
         before = OutputCounts.of(plan.tally)
         is_first = not trace.failures
         try:

@@ -102,11 +102,16 @@ class OutputResolver:
         limits = [each.record_bytes_max for each in topics if each and self.has_room(each)]
         return min(limits, default=sys.maxsize) - _ROOM_BYTES
 
-    def failure(self, source: PartitionId, offsets: Sequence[int]) -> RejectedError | None:
-        """Return why a record's checks are not run again: they failed when it was read alone.
+    def failed(self, source: PartitionId) -> frozenset[int]:
+        """Return the offsets of records whose checks failed; each of them is decided alone."""
+        return frozenset(
+            offset
+            for (of, offset), refusal in self.refused.items()
+            if of == source and refusal.why.reason is Reason.FAILED_CHECK
+        )
 
-        It is read alone again, since batches do not grow until it is behind us.
-        """
+    def failure(self, source: PartitionId, offsets: Sequence[int]) -> RejectedError | None:
+        """Return why the checks of a record that is decided alone are not run again, or None."""
         refusal = self.refused.get((source, offsets[0]))
         is_failure = refusal is not None and refusal.why.reason is Reason.FAILED_CHECK
         return refusal if is_failure and len(offsets) == 1 else None

@@ -1,9 +1,9 @@
 """Poison records: records that the broker refuses or whose checks fail, and how they are found.
 
 The transaction that such a record made fail is read again with a trace (`refusal_trace.py`), which
-names all of its poison records, or all in one produce batch of each partition. So an incident costs
-one transaction without a trace, and then one for each set of produce batches that were on their way
-together. Only if no record is named is the batch halved, until one record is left.
+names all of its poison records, or those in the produce batches that were on their way together. So
+an incident costs one transaction without a trace, and then one for each such set. Only if no record
+is named is the batch halved, until one record is left.
 """
 
 from collections.abc import Mapping
@@ -44,13 +44,16 @@ class PoisonRecords:
     """Partitions to trace: they had poison records in the last transaction."""
     trace: RefusalTrace | None = None
     """The trace of the current transaction."""
+    is_complete: bool = False
+    """Whether the last transaction named all of its poison records: the next needs no trace."""
     broker_names_records: bool | None = None
     """Whether the broker names the bad records of a batch; None if that is not known yet."""
 
     def begin(self) -> RefusalTrace | None:
         """Return the trace of a transaction that begins to read records; None without one."""
-        names = bool(self.broker_names_records)
-        self.trace = RefusalTrace(self.traced, names) if self.traced else None
+        names, is_traced = bool(self.broker_names_records), self.traced and not self.is_complete
+        self.trace = RefusalTrace(self.traced, names) if is_traced else None
+        self.is_complete = False
         return self.trace
 
     @property
@@ -95,9 +98,10 @@ class PoisonRecords:
             named[source, end - 1] = NamedRecord(what, fault)
         if named:
             self.traced = frozenset(source for source, _ in named)
+            self.is_complete = self.trace is not None and self.trace.is_complete
             changes = [self._set_apart(*each) for each in named.items()]
             return any(changes)
-        if self.traced >= plan.next_offsets.keys():
+        if self.trace is not None and self.traced >= plan.next_offsets.keys():
             self.records_max = plan.tally.records_read // 2
         self.traced |= plan.next_offsets.keys()
         return True

@@ -96,6 +96,8 @@ class RefusalTrace:
     """The partitions whose records are traced."""
     broker_names_records: bool = False
     """Whether the broker has ever named the bad records of a batch."""
+    is_complete: bool = True
+    """Whether every output was reported as stored or refused, and not as never sent."""
     failures: dict[Position, KafkaFailure] = field(default_factory=dict)
     """Exceptions that no check foresaw."""
     _refusals: dict[tuple[str, int], list[_Refusal]] = field(default_factory=dict)
@@ -130,6 +132,8 @@ class RefusalTrace:
         elif (failure := fault_of(error)).of_record:
             place = report.topic() or "", report.partition() or 0
             self._refusals.setdefault(place, []).append(_Refusal(position, what, failure))
+        else:
+            self.is_complete = False
 
     @property
     def is_ambiguous(self) -> bool:

@@ -375,6 +375,7 @@ def test_a_transaction_that_took_too_long_is_read_again_in_halves(
 def test_a_refusal_is_forgotten_with_its_record(next_offset: int | None, *, is_kept: bool) -> None:
     poison, partition = PoisonRecords(8), World().partition
     for plan in (read(4), read(4), ACCEPTED, WITH_DEAD_LETTER):
+        poison.begin()
         poison.narrow(plan, REFUSED)
     partition.next_offset = next_offset or 0
     poison.passed({} if next_offset is None else {SOURCE: partition}, 8)
