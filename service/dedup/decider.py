@@ -225,6 +225,8 @@ def decide(
                     traced += _traced(decider, part, batch, plan, trace)
                 yield ()
                 continue
+            if trace is not None:
+                trace.is_whole = False
             failed = rules.output_resolver.failed(source)
             for run in part.split(failed) if failed else (part,):
                 with naming(source), blaming_records():

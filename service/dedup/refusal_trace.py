@@ -96,6 +96,8 @@ class RefusalTrace:
     """The partitions whose records are traced."""
     broker_names_records: bool = False
     """Whether the broker has ever named the bad records of a batch."""
+    is_whole: bool = True
+    """Whether all records of the transaction are traced."""
     is_complete: bool = True
     """Whether every output was reported as stored or refused, and not as never sent."""
     failures: dict[Position, KafkaFailure] = field(default_factory=dict)
@@ -150,7 +152,9 @@ class RefusalTrace:
         """
         found = {at: NamedRecord(Refused.RECORD, failure) for at, failure in self.failures.items()}
         for refusals in self._refusals.values():
-            is_certain = self.broker_names_records or len(refusals) == 1
+            # Else the batch may have had others, which were not reported.
+            is_alone = self.is_whole and len(refusals) == 1
+            is_certain = self.broker_names_records or is_alone
             for position, what, failure in refusals:
                 # A batch is too large only if it has one record: larger ones are not made.
                 if is_certain or failure.too_large:

@@ -337,6 +337,8 @@ class Model:
         added = self._added(place, sent, claim, answer)
         if len(sent.record.value or b"") >= OUTPUT_LIMIT_BYTES:
             return Expected(Reason.TOO_LARGE)
+        if sent.refused:
+            return Expected(Reason.NO_OUTPUT)
         if claim is not None and not marked:
             rule.accept(claim, time_ms, named(place))
         return Expected(added=added)

@@ -81,7 +81,7 @@ MUTANTS: Final = (
     Mutant(
         "no abort after an error",
         "service/processor/transaction.py",
-        "        raise TransactionAbortedError(self._abort(producer, fault, began_s))\n",
+        "        raise TransactionAbortedError(self._abort(producer, plan, fault, began_s))\n",
         "        raise TransactionAbortedError(fault)\n",
     ),
     Mutant(

@@ -76,6 +76,8 @@ class Sent:
     epoch: int = 0
     said: Claim = NO_CLAIM
     """What its publisher tells of itself; read by some strategies."""
+    refused: bool = False
+    """Whether the broker refuses it on an output, for a reason that no setting tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class Scenario:
     """Whether instances come back after days with a disk that was older even then."""
     late_settings: bool = False
     """Whether what is set reaches one instance late."""
+    names_records: bool = True
+    """Whether the broker names the bad records of a batch."""
     on_lost_offset: LostOffset = "fail"
     on_reset_offset: ResetOffset = "fail"
     late_output: bool = False
@@ -202,7 +206,7 @@ class Scenario:
 
 def scenario(seed: int) -> Scenario:
     """Return what this seed stands for."""
-    case, chance = unstamped(seed), random.Random(seed + 11)
+    case, chance = _refused(unstamped(seed)), random.Random(seed + 11)
     if case.strategy != "ring" or chance.random() < 0.7:
         return case
     return replace(case, sent=tuple(map(_stamped, case.sent)))
@@ -273,6 +277,23 @@ def unstamped(seed: int) -> Scenario:
         return case
     rolls = case.instances > 1 and sizes.random() < 0.5
     return _moved(replace(case, rolls=True), ADDED) if rolls else case
+
+
+def _refused(case: Scenario) -> Scenario:
+    """The same, and some of what is sent is refused, a few records or nearly all."""
+    chance = random.Random(case.seed + 14)
+    if chance.random() < 0.7:
+        return case
+    share = chance.choice((0.05, 0.3, 0.95))
+    sent = tuple(
+        replace(each, refused=_is_small(each) and chance.random() < share) for each in case.sent
+    )
+    return replace(case, sent=sent, names_records=chance.random() < 0.8)
+
+
+def _is_small(sent: Sent) -> bool:
+    """Whether nothing else is to blame: it is not too large, and not of a group that may be."""
+    return sent.member is None and len(sent.record.value or b"") < OUTPUT_LIMIT_BYTES
 
 
 def _odd_headers(case: Scenario) -> tuple[Sent, ...]:

@@ -4,6 +4,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from confluent_kafka import KafkaException
 
@@ -20,7 +21,7 @@ from service.queries.ids import ClearAddress, ForgetId, ImportIds
 from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
-from tests.fakes.partition import Entry, Fate
+from tests.fakes.partition import Entry, Fate, Record
 from tests.simulation.coverage import struck
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check, check_disk
@@ -54,6 +55,7 @@ class World:
         self.log = FakeCluster(self.freedom, self._step)
         self.sent: dict[tuple[str, int, int], Sent] = {}
         self._unsent = list(case.sent)
+        self._refused = {each.record.value for each in case.sent if each.refused}
         self._steps = 0
         self._calm = False
         self._acting: list[Instance] = []
@@ -394,6 +396,20 @@ class World:
                     limit_bytes=OUTPUT_LIMIT_BYTES,
                 )
                 self.log.create_topic(f"{name}.dlq", self.case.partitions)
+                self.log.logs[f"{name}.unique"] = replace(
+                    self.log.logs[f"{name}.unique"], refuses=self._refuses
+                )
+        self._name_records()
+
+    def _refuses(self, record: Record) -> bool:
+        """Whether a record is refused on an output; its value names it."""
+        self.met["refused records"] += record.value in self._refused
+        return record.value in self._refused
+
+    def _name_records(self) -> None:
+        """Have the broker name the bad records of a batch, or not."""
+        for name, topic in self.log.logs.items():
+            self.log.logs[name] = replace(topic, names_records=self.case.names_records)
 
     @property
     def places(self) -> dict[bytes | None, tuple[str, int, int]]:

@@ -89,6 +89,12 @@ def test_a_broker_that_named_a_record_means_all_that_it_names() -> None:
     assert not trace.is_ambiguous
 
 
+def test_one_that_was_reported_alone_is_not_certain_while_others_are_not_traced() -> None:
+    trace = RefusalTrace(frozenset({SOURCE}), is_whole=False)
+    report(trace, INVALID)
+    assert not named(trace)
+
+
 def test_what_is_refused_alone_in_each_of_two_batches_is_certain() -> None:
     trace = RefusalTrace(frozenset({SOURCE}))
     report(trace, INVALID)
