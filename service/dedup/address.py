@@ -1,7 +1,6 @@
 """Address context: the settings, committed state and draft of an address in one transaction."""
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ringfence.headers import Reason
@@ -15,6 +14,7 @@ from service.config.addresses import (
 )
 from service.dedup.partition import OwnedPartition
 from service.dedup.record import RejectedError
+from service.dedup.waiting_order import AddressCounts
 from state.cache import Cache
 from state.model import Edit, PackedPositions
 from state.strategies.base import CommittedState, Draft, Strategy
@@ -46,11 +46,13 @@ class AddressContexts:
         partition: OwnedPartition,
         book: AddressBook,
         cache: Cache,
-        waiting: Mapping[str, int] = MappingProxyType({}),
+        waiting: AddressCounts | None = None,
     ) -> None:
-        """`waiting` maps an address to its number of pending transaction groups."""
+        """`waiting` counts the pending transaction groups of each address."""
         self._partition = partition
-        self._waiting = waiting
+        self._waiting = AddressCounts({}) if waiting is None else waiting
+        self._newly_waiting: set[str] | None = None
+        """Addresses with waiting groups that the partition does not hold yet; None: not counted."""
         self._book = book
         self._cache = cache
         self._open: dict[str, AddressContext] = {}
@@ -84,19 +86,39 @@ class AddressContexts:
     def check_room(self, context: AddressContext) -> None:
         """Raise RejectedError if the address is new and the partition holds `addresses_max`."""
         held, admitted = self._partition.addresses, self._admitted
-        if context.cache in held or context.cache in admitted or self._waiting.get(context.cache):
+        if context.cache in held or context.cache in admitted or self._waiting.of(context.cache):
             return
-        limit = context.settings.addresses_max
-        waiting = (address for address, groups in self._waiting.items() if groups)
-        others = sum(address not in held and address not in admitted for address in waiting)
-        if len(held) + len(admitted) + others >= limit:
+        limit, count = context.settings.addresses_max, len(held) + len(admitted)
+        if count + len(self._waiting) < limit:
+            return  # though some of them may be held
+        if count + len(self._counted()) >= limit:
             cause = f"the partition holds {limit} addresses already"
             raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
+
+    def _counted(self) -> set[str]:
+        """Return the addresses that only have waiting groups; all are looked at once only."""
+        found = self._newly_waiting
+        if found is None:
+            held = self._partition.addresses
+            found = self._newly_waiting = {
+                address
+                for address in self._waiting
+                if address not in held and address not in self._admitted
+            }
+        for address in self._waiting.crossed():
+            is_new = address not in self._partition.addresses and address not in self._admitted
+            if is_new and self._waiting.of(address):
+                found.add(address)
+            else:
+                found.discard(address)
+        return found
 
     def admit(self, context: AddressContext) -> None:
         """Count the address as one that the partition holds."""
         if context.cache not in self._partition.addresses:
             self._admitted.add(context.cache)
+            if self._newly_waiting is not None:
+                self._newly_waiting.discard(context.cache)
 
     def renewals(self, context: AddressContext) -> list[Edit]:
         """Return the edits that remove the ids that were made new from what a cache stored."""

@@ -22,7 +22,7 @@ from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.evaluator import Columns, Evaluator
 from service.dedup.partition import OwnedPartition
-from service.dedup.pending_groups import GroupName, PendingGroupsDraft
+from service.dedup.pending_groups import PendingGroupsDraft
 from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan
 from service.dedup.record import (
     NO_ORIGIN,
@@ -36,6 +36,7 @@ from service.dedup.refusal_trace import OutputCounts, RefusalTrace, UndecidedErr
 from service.dedup.repartition import Repartitioner
 from service.dedup.route import InputPartition, unrouted
 from service.dedup.transaction_group import TransactionGroups
+from service.dedup.waiting_order import GroupName
 from service.errors import AwaitedError
 from service.kafka.errors import (
     CLIENT_ERROR,

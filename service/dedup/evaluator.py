@@ -25,11 +25,11 @@ from service.dedup.claim import (
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.output import OutputResolver, OutputTopic
-from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BatchCounts
 from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
+from service.dedup.waiting_order import GroupName
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from service.native.records import Records
 from service.native.ring import NativeRingDraft

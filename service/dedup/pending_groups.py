@@ -2,26 +2,20 @@
 
 A group has a name within an address. Its records are in the state (`state/pending_group.py`);
 this module tracks which of them have arrived, and `transaction_group.py` decides the groups.
-Invariant: `PendingGroups` equals the content of the store, and additions and removals of a
-transaction are visible to its `PendingGroupsDraft` alone until the commit.
+Invariants: `PendingGroups` equals the content of the store, and additions and removals of a
+transaction are visible to its `PendingGroupsDraft` alone until the commit. What a call costs
+depends on the groups that it changes or returns, however many wait.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import NamedTuple
 
+from service.config.addresses import AddressBook
+from service.dedup.waiting_order import AddressCounts, Age, EldestOrder, GroupName, HeapOrder
 from state.model import Edit
 from state.pending_group import GroupPosition, PendingRecord, decode, encode, parked_in
 from state.store import Store
-
-
-class GroupName(NamedTuple):
-    """The name of a group within an address."""
-
-    address: str
-    group: bytes
 
 
 @dataclass(slots=True)
@@ -32,16 +26,25 @@ class PendingGroup:
     begun: int
     """The offset of the first record that arrived."""
     bytes_of: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+    """Size of all records that have arrived."""
+
+    def __post_init__(self) -> None:
+        self.bytes = sum(self.bytes_of.values())
+
+    def put(self, position: int, size_bytes: int) -> None:
+        """Add the record of a position, or replace it."""
+        self.bytes += size_bytes - self.bytes_of.get(position, 0)
+        self.bytes_of[position] = size_bytes
 
     @property
     def is_complete(self) -> bool:
         """Whether all records have arrived."""
         return len(self.bytes_of) == self.size
 
-    @property
-    def bytes(self) -> int:
-        """Size of all records that have arrived."""
-        return sum(self.bytes_of.values())
+    def would_complete(self, position: int) -> bool:
+        """Whether it is complete with a record at this position."""
+        return len(self.bytes_of) + (position not in self.bytes_of) == self.size
 
 
 GroupsChange = Mapping[GroupName, PendingGroup | None]
@@ -53,49 +56,118 @@ class PendingGroups:
 
     def __init__(self) -> None:
         self.open: dict[GroupName, PendingGroup] = {}
+        self.bytes = 0
+        """Size of all their records."""
+        self.waiting = Counter[str]()
+        """How many there are of each address that has any."""
+        self._ages = HeapOrder[int]()
+        self._ages_of: dict[str, HeapOrder[int]] = {}
+        """The ages by address."""
         self._seen_s: dict[GroupName, float] = {}
+        """When `overdue` found each of them."""
+        self._unseen: dict[GroupName, None] = {}
+        """Those that it has not found yet."""
+        self._due_s: dict[GroupName, float] = {}
+        self._dues = HeapOrder[float]()
+        self._book: AddressBook | None = None
+        """The settings with whose timeouts they are due."""
 
     @classmethod
     def of(cls, store: Store) -> "PendingGroups":
         """Load the groups from a store; their timeouts start again."""
-        groups = cls()
+        found: dict[GroupName, PendingGroup] = {}
         for group_position, record in parked_in(store):
             name = GroupName(group_position.address, group_position.group)
-            group = groups.open.setdefault(name, PendingGroup(record.size, record.begun))
-            group.bytes_of[group_position.position] = len(encode(record))
+            group = found.setdefault(name, PendingGroup(record.size, record.begun))
+            group.put(group_position.position, len(encode(record)))
+        groups = cls()
+        groups.apply(found)
         return groups
 
     def apply(self, change: GroupsChange) -> None:
         """Apply the change of a committed transaction."""
         for name, group in change.items():
             earlier = self.open.pop(name, None)
+            is_same = group is not None and earlier is not None and earlier.begun == group.begun
+            self.bytes += (group.bytes if group else 0) - (earlier.bytes if earlier else 0)
+            if earlier is not None and not is_same:
+                self._end(name)  # a new group of the name has its own timeout
             if group is not None:
                 self.open[name] = group
-            if group is None or earlier is None or earlier.begun != group.begun:
-                self._seen_s.pop(name, None)  # a new group has its own timeout
+                if not is_same:
+                    self._begin(name, group.begun)
+        self._ages.thin_out(len(self.open), self._is_open)
+        self._dues.thin_out(len(self._due_s), self._is_due)
+        for address in {name.address for name in change} & self._ages_of.keys():
+            self._ages_of[address].thin_out(self.waiting[address], self._is_open)
 
-    def overdue(self, now_s: float, timeout_s: Callable[[str], float]) -> list[GroupName]:
-        """Return the groups that have waited longer than the timeout of their address.
+    def _begin(self, name: GroupName, begun: int) -> None:
+        age = (begun, name)
+        self._ages.add(age)
+        self._ages_of.setdefault(name.address, HeapOrder()).add(age)
+        self.waiting[name.address] += 1
+        self._unseen[name] = None
+
+    def _end(self, name: GroupName) -> None:
+        self._unseen.pop(name, None)
+        self._seen_s.pop(name, None)
+        self._due_s.pop(name, None)
+        self.waiting[name.address] -= 1
+        if not self.waiting[name.address]:
+            del self.waiting[name.address], self._ages_of[name.address]
+
+    def ages(self, address: str | None) -> Iterator[Age]:
+        """Yield the groups of an address, or of all, the eldest first; some may have ended."""
+        return iter(self._ages if address is None else self._ages_of.get(address, ()))
+
+    def overdue(self, now_s: float, book: AddressBook) -> Iterator[GroupName]:
+        """Yield the groups that have waited longer than the timeout of their address.
 
         The time counts from the first call that finds a group, so it starts again with each owner.
+        New settings give all groups their new timeouts.
         """
-        return [
-            name
-            for name in self.open
-            if now_s - self._seen_s.setdefault(name, now_s) > timeout_s(name.address)
-        ]
+        if book is not self._book:
+            self._book, self._dues = book, HeapOrder()
+            self._time(self._seen_s, book)
+        if self._unseen:
+            self._seen_s.update(dict.fromkeys(self._unseen, now_s))
+            self._time(self._unseen, book)
+            self._unseen.clear()
+        first = self._dues.first(self._is_due)
+        if first is None or first[0] >= now_s:
+            return
+        for due in self._dues:
+            if due[0] >= now_s:
+                return
+            if self._is_due(due):
+                yield due[1]
+
+    def _time(self, names: Iterable[GroupName], book: AddressBook) -> None:
+        """Set until when these groups wait."""
+        for name in names:
+            timeout_s = book.settings(name.address).group_timeout_ms / 1000
+            due_s = self._due_s[name] = self._seen_s[name] + timeout_s
+            self._dues.add((due_s, name))
+
+    def _is_open(self, age: Age) -> bool:
+        group = self.open.get(age[1])
+        return group is not None and group.begun == age[0]
+
+    def _is_due(self, due: tuple[float, GroupName]) -> bool:
+        return self._due_s.get(due[1]) == due[0]
 
     def first(
-        self, names: Sequence[GroupName], records_max: int, bytes_max: int
+        self, names: Iterable[GroupName], records_max: int, bytes_max: int
     ) -> list[GroupName]:
         """Return the leading groups that one transaction may end, and at least one."""
-        groups = [self.open[name] for name in names]
-        records = accumulate(len(group.bytes_of) for group in groups)
-        sizes = accumulate(group.bytes for group in groups)
-        fits = [
-            n <= records_max and size <= bytes_max for n, size in zip(records, sizes, strict=True)
-        ]
-        return list(names[: max(1, fits.count(True))])
+        found, records, size_bytes = dict[GroupName, None](), 0, 0
+        for name in names:
+            group = self.open[name]
+            records, size_bytes = records + len(group.bytes_of), size_bytes + group.bytes
+            if found and (records > records_max or size_bytes > bytes_max):
+                break
+            found[name] = None
+        return list(found)
 
 
 class PendingGroupsDraft:
@@ -111,15 +183,20 @@ class PendingGroupsDraft:
 
         It returns whether the transaction has room for more groups than have to end.
         """
-        self._open = groups.open
+        self._groups, self._open = groups, groups.open
         self._store = store
         self._release = release
         self._entries: dict[GroupPosition, bytes] = {}
         self.has_room = True
         """Whether the transaction has room for more groups than have to end."""
         self.change: dict[GroupName, PendingGroup | None] = {}
-        self.waiting = Counter(name.address for name in groups.open)
-        """Number of pending groups by address."""
+        self.waiting = AddressCounts(groups.waiting)
+        self.open_count = len(groups.open)
+        """How many groups wait, of all addresses."""
+        self.open_bytes = groups.bytes
+        """The size of their records."""
+        self._orders: dict[str | None, EldestOrder] = {}
+        """The groups by address, and all for None."""
 
     def find(self, name: GroupName) -> PendingGroup | None:
         """Return a pending group, or None."""
@@ -130,7 +207,9 @@ class PendingGroupsDraft:
         group, group_position = self._own(name, record), GroupPosition(*name, position)
         earlier = self._record(group_position) if position in group.bytes_of else None
         entry = self._entries[group_position] = encode(record._replace(begun=group.begun))
-        group.bytes_of[position] = len(entry)
+        self.open_bytes -= group.bytes
+        group.put(position, len(entry))
+        self.open_bytes += group.bytes
         return earlier
 
     def end(self, name: GroupName) -> list[PendingRecord]:
@@ -143,14 +222,24 @@ class PendingGroupsDraft:
         for group_position in positions:
             self._entries.pop(group_position, None)
         self.change[name] = None
-        self.waiting[name.address] -= 1
+        self.waiting.add(name.address, -1)
+        self.open_count -= 1
+        self.open_bytes -= group.bytes
         return records
 
-    def eldest(self, address: str) -> GroupName:
-        """Return the oldest group of an address, which has at least one."""
-        names = (name for name in (*self._open, *self.change) if name.address == address)
-        found = ((name, self.find(name)) for name in names)
-        return min((group.begun, name) for name, group in found if group is not None)[1]
+    def eldest(self, address: str | None) -> GroupName:
+        """Return the oldest group of an address, or of all for None; there is at least one."""
+        return self._order(address).first(self._is_open)[1]
+
+    def _order(self, address: str | None) -> EldestOrder:
+        order = self._orders.get(address)
+        if order is None:
+            order = self._orders[address] = EldestOrder(self._groups.ages(address))
+        return order
+
+    def _is_open(self, age: Age) -> bool:
+        group = self.find(age[1])
+        return group is not None and group.begun == age[0]
 
     def edits(self) -> list[Edit]:
         """Return the edits for store and changelog."""
@@ -172,7 +261,10 @@ class PendingGroupsDraft:
         group = self.find(name)
         if group is None:
             group = self.change[name] = PendingGroup(record.size, record.own_offset)
-            self.waiting[name.address] += 1
+            self.waiting.add(name.address, 1)
+            self.open_count += 1
+            for order in (name.address, None):
+                self._order(order).begin((group.begun, name))
         elif name not in self.change:
             group = self.change[name] = PendingGroup(group.size, group.begun, dict(group.bytes_of))
         return group

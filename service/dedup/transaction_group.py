@@ -13,11 +13,19 @@ from ringfence.headers import Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, GroupMember, Open, counts
 from service.dedup.claim import GroupClaim
-from service.dedup.pending_groups import GroupName, PendingGroup, PendingGroupsDraft
+from service.dedup.pending_groups import PendingGroupsDraft
 from service.dedup.record import Record, RejectedError
+from service.dedup.waiting_order import GroupName
 from state.model import NO_CLAIM, Claim, Rejection
 from state.pending_group import HEADERS_MAX, PendingRecord
 
+GROUPS_MAX: Final = 100_000
+"""How many groups of all addresses may wait on a partition: each takes some 1.2 KB of memory.
+
+An address that may have more of its own raises it.
+"""
+BYTES_MAX: Final = 4 * 1024**3
+"""How many bytes their records may have: all are in the changelog, and a restore reads them."""
 _GIVEN_UP_AT_ONCE: Final = 8
 """How many groups one record may displace after `groups_open_max` was lowered.
 
@@ -69,13 +77,24 @@ class TransactionGroups:
         elif group.is_complete:
             self._decide(name, context, offset, forgives=forgives)
         limit = settings.groups_open_max
+        limit_of_all = max(GROUPS_MAX, limit)
         for number in range(_GIVEN_UP_AT_ONCE):
-            is_enough = self._draft.waiting[context.name] <= limit
-            if is_enough or (number and not self._draft.has_room):
+            address: str | None = None
+            if self._draft.waiting.of(context.name) > limit:
+                address = context.name
+                cause = f"{limit} groups waited, as many as groups_open_max allows"
+            elif self._draft.open_count > limit_of_all:
+                cause = (
+                    f"{limit_of_all} groups of all addresses waited, as many as a partition keeps"
+                )
+            elif self._draft.open_bytes > BYTES_MAX:
+                cause = f"groups of {BYTES_MAX} bytes waited, as many as a partition keeps"
+            else:
                 break
-            cause = f"{limit} groups waited, as many as groups_open_max allows"
+            if number and not self._draft.has_room:
+                break
             why = Rejection(Reason.GROUP_INCOMPLETE, cause)
-            self._give_up(self._draft.eldest(context.name), why, offset)
+            self._give_up(self._draft.eldest(address), why, offset)
 
     def time_out(self, name: GroupName) -> list[PendingRecord]:
         """Dead-letter the pending records of a group that is overdue, and return them."""
@@ -104,7 +123,7 @@ class TransactionGroups:
     def fail(self, name: GroupName, position: int, why: Rejection, blamed: int) -> None:
         """Dead-letter a group that lacks only this position, whose record cannot be decided."""
         group = self._draft.find(name)
-        if group is not None and _would_complete(group, position):
+        if group is not None and group.would_complete(position):
             self._give_up(name, why, blamed)
 
     def _check(
@@ -126,7 +145,7 @@ class TransactionGroups:
         elif group.size != member.size:
             cause = f"earlier records give its group {group.size} records, this one {member.size}"
             raise RejectedError(Reason.INVALID_CLAIM, cause)
-        if group is None or not _would_complete(group, member.position):
+        if group is None or not group.would_complete(member.position):
             checks.check_refusal(offset)
 
     def _replace(
@@ -223,11 +242,6 @@ def _check_verdicts(verdicts: Sequence[Rejection | None], context: AddressContex
             continue
         reason = Reason.DUPLICATE_IN_GROUP if is_repeated else why.reason
         raise RejectedError(reason, f"position {position} of its group: {why.cause}", why.original)
-
-
-def _would_complete(group: PendingGroup, position: int) -> bool:
-    """Whether the group is complete with a record at this position."""
-    return len(group.bytes_of.keys() | {position}) == group.size
 
 
 def _pending_record(record: Record, headers: Headers, size: int, offset: int) -> PendingRecord:

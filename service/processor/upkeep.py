@@ -4,12 +4,13 @@ It refreshes topics and settings, ensures the producer and advances takeovers. I
 no record: cleared state, applied settings, offsets that are due, and groups that timed out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from service.clock import Clock
 from service.dedup.decider import give_up
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Plan
+from service.dedup.waiting_order import GroupName
 from service.processor.assignment import Assignment
 from service.processor.committer import Committer
 from service.processor.dynamic_settings import ActiveSettings
@@ -118,28 +119,24 @@ class Upkeep:
 
     def _give_up_groups(self) -> None:
         """Dead-letter groups that timed out, in each turn as many as a batch may hold."""
-        now_s, timeout_s = self._clock.monotonic_s(), self._group_timeout_s
-        service = self._active_settings.config.service
-        blocks = self._assignment.fetching.blocks
+        now_s, config = self._clock.monotonic_s(), self._active_settings.config
+        service, blocks = config.service, self._assignment.fetching.blocks
+
+        def overdue(partition: OwnedPartition) -> Iterator[GroupName]:
+            return partition.groups.overdue(now_s, config.addresses)
 
         def is_due(partition: OwnedPartition) -> bool:
-            is_blocked = partition.source in blocks
-            return not is_blocked and bool(partition.groups.overdue(now_s, timeout_s))
+            return partition.source not in blocks and any(overdue(partition))
 
         for partition in self._selected(is_due):
             late = partition.groups.first(
-                partition.groups.overdue(now_s, timeout_s),
-                service.batch_records_max,
-                service.batch_bytes_max,
+                overdue(partition), service.batch_records_max, service.batch_bytes_max
             )
             plan = Plan()
             outputs = give_up(
                 partition, late, self._active_settings.rules, plan, self._clock.wall_ms()
             )
             self._committer.commit(plan, outputs)
-
-    def _group_timeout_s(self, address: str) -> float:
-        return self._active_settings.config.addresses.settings(address).group_timeout_ms / 1000
 
     def _selected(self, predicate: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
         """Return the partitions for which to commit something without reading records.

@@ -13,10 +13,10 @@ from service.dedup.batch import Batch, Slice, read
 from service.dedup.dead_letter import RedrivenRecord
 from service.dedup.decider import apply_settings, decide, give_up, import_ids, redrive
 from service.dedup.output import TargetMissingError
-from service.dedup.pending_groups import GroupName
 from service.dedup.plan import BY_KEY, NO_TIME_MS, Output, Plan
 from service.dedup.record import KnownId, RejectedError
 from service.dedup.route import InputPartition, InputRoute
+from service.dedup.waiting_order import GroupName
 from service.kafka.model import UNREADABLE
 from state import segment as run
 from state.model import Edit, PartitionId

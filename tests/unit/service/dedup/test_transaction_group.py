@@ -7,16 +7,13 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
+from service.config.addresses import AddressBook
 from service.config.load import RouteSettings
 from service.config.tasks import Hop
 from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.pending_groups import (
-    GroupName,
-    PendingGroup,
-    PendingGroups,
-    PendingGroupsDraft,
-)
+from service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft
 from service.dedup.record import RejectedError
+from service.dedup.waiting_order import GroupName
 from state.memory_store import MemoryStore
 from state.pending_group import HEADERS_MAX, KIND, PendingRecord
 from tests.support.deciding import (
@@ -403,11 +400,12 @@ def test_a_state_that_is_to_be_cleared_loses_its_groups_too() -> None:
 def test_a_group_of_a_name_that_was_used_before_has_a_time_of_its_own() -> None:
     name, groups = GroupName("orders", b"t"), PendingGroups()
     groups.apply({name: PendingGroup(2, begun=0)})
-    assert groups.overdue(0, lambda _: 60) == []
+    book = AddressBook.of({})
+    assert list(groups.overdue(0, book)) == []
     groups.apply({name: PendingGroup(2, begun=7)})  # ended and begun again in one transaction
-    assert groups.overdue(100, lambda _: 60) == []
-    assert groups.overdue(160, lambda _: 60) == []
-    assert groups.overdue(161, lambda _: 60) == [name]
+    assert list(groups.overdue(100, book)) == []
+    assert list(groups.overdue(160, book)) == []
+    assert list(groups.overdue(161, book)) == [name]
 
 
 @pytest.mark.parametrize(
@@ -419,9 +417,8 @@ def test_as_many_groups_end_in_one_transaction_as_fit_and_at_least_one(
 ) -> None:
     groups, names = PendingGroups(), [GroupName("orders", name) for name in (b"a", b"b", b"c")]
     members = [{1: 10}, {1: 10, 3: 10}, {2: 10}]
-    groups.open = {
-        name: PendingGroup(3, 0, each) for name, each in zip(names, members, strict=True)
-    }
+    each_group = zip(names, members, strict=True)
+    groups.apply({name: PendingGroup(3, 0, each) for name, each in each_group})
     assert groups.first(names, records_max, bytes_max) == names[:count]
 
 
