@@ -1,5 +1,5 @@
-/* What tests need and the service does not: pieces of records that no client has consumed, and what
- * is sent as Python sees it. Included by ringfence_native.c if FOR_TESTS is defined. */
+/* What tests need and the service does not: pieces of records that no client has consumed, what is
+ * sent as Python sees it, and how a table grows. Included by ringfence_native.c if FOR_TESTS is defined. */
 
 /* piece(records, sources, errors): records are tuples (source, offset, time, key, value, headers),
  * in the order of their sources, which are indexes; names of headers are bytes. */
@@ -72,4 +72,13 @@ static PyObject *output(PyObject *Py_UNUSED(module), PyObject *args)
                          (long long)row->sent_time, headers_of(row));
 }
 
-#define FUNCTIONS_FOR_TESTS {"piece", piece, METH_VARARGS, NULL}, {"output", output, METH_VARARGS, NULL},
+/* slots_for(live): how many slots a table makes for so many numbers. */
+static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *live)
+{
+    size_t number = PyLong_AsSize_t(live);
+    return PyErr_Occurred() ? NULL : PyLong_FromSize_t(size_for(number));
+}
+
+#define FUNCTIONS_FOR_TESTS                                                                        \
+    {"piece", piece, METH_VARARGS, NULL}, {"output", output, METH_VARARGS, NULL},                  \
+        {"slots_for", slots_for, METH_O, NULL},

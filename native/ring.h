@@ -89,15 +89,23 @@ static void place(uint64_t *slots, size_t size, uint64_t slot)
     slots[at] = slot;
 }
 
+/* How many slots are made for so many numbers, of which at most two thirds are used then. */
+static size_t size_for(size_t live)
+{
+    size_t size = SLOTS_MIN;
+    while (size - size / 3 <= live + 1)
+        size *= 2;
+    return size;
+}
+
 /* Add a number above all before; when there is no room, drop what is dead, and grow if little is. */
 static bool insert(Slots *self, uint32_t tag, uint64_t number, uint64_t floor)
 {
     if (self->used >= self->size - self->size / 8) {
-        size_t live = 0, size = SLOTS_MIN;
+        size_t live = 0, size;
         for (size_t i = 0; i < self->size; i++)
             live += self->slots[i] && number_in(self->slots[i], floor) < number;
-        while (size - size / 3 <= live + 1)
-            size *= 2;
+        size = size_for(live);
         uint64_t *slots = calloc(size, sizeof *slots);
         if (!slots)
             return PyErr_NoMemory() != NULL;

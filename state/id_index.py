@@ -57,13 +57,23 @@ _FULL_BYTES: Final = 2 * _IDS_PER_BUCKET * _ENTRY.size
 _BUCKET_OVERHEAD_BYTES: Final = 128
 
 
+def bucket_count(ids: int) -> int:
+    """Return how many buckets an index for so many ids has."""
+    return 1 << max(0, (ids - 1) // _IDS_PER_BUCKET).bit_length()
+
+
+def memory_bytes_max(ids: int) -> int:
+    """Return the most that an index for so many ids takes: all buckets full of dead entries too."""
+    return bucket_count(ids) * (_FULL_BYTES + _BUCKET_OVERHEAD_BYTES)
+
+
 class HashIndex:
     """Hash buckets of tags and numbers, sized for about `ids` ids; more make it slow, not wrong."""
 
     __slots__ = ("_buckets", "_mask", "_used_bytes", "ids_max")
 
     def __init__(self, ids: int) -> None:
-        count = 1 << max(0, (ids - 1) // _IDS_PER_BUCKET).bit_length()
+        count = bucket_count(ids)
         self._buckets = [bytearray() for _ in range(count)]
         self._mask = count - 1
         self._used_bytes = 0

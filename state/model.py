@@ -30,7 +30,7 @@ IMPORTED: Final = -1
 
 
 OFFSET_MAX: Final = 10**18 - 1
-"""The largest offset of an origin, whoever says it: 18 digits, as in an origin header.
+"""The largest offset of an origin, wherever it is read: 18 digits, as in an origin header.
 
 No partition gets there. It is below what a packed position can hold, half of `_WIDTH` bits.
 """

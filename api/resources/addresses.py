@@ -276,7 +276,7 @@ def router(view: ServiceView) -> APIRouter:
             """Calculate the cache size for a rate and a retry window; nothing is changed."""
             require_restored(view.board.read())
             answer = await view.inbox.ask(AddressQuery(address), view.ask_timeout_s)
-            return SizingPlan.of(answer, need)
+            return SizingPlan.of(answer, need, view.info().fast_path)
 
     @routes.get("/v1/addresses/{address}/ids/{id}", responses=checked)
     async def id_by_path(address: AddressInPath, id: IdInPath) -> Identifier:  # noqa: A002 - the name in the path

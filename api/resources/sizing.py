@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from api.schemas import Document, Given, Held
 from service.config.addresses import LITERAL_MARKER, AddressSettings
+from service.config.model import FastPath
 from service.formatting import duration_ms
 from service.queries import sizing
 from service.queries.addresses import AddressAnswer
@@ -110,8 +111,11 @@ class SizingPlan(Document):
     )
 
     @classmethod
-    def of(cls, answer: AddressAnswer, need: Need) -> Self:
-        """Calculate the plan. Raise NotPossible if the address has no size or no known rate."""
+    def of(cls, answer: AddressAnswer, need: Need, path: FastPath | None = None) -> Self:
+        """Calculate the plan. Raise NotPossible if the address has no size or no known rate.
+
+        `path` is the fast path that runs; None if it is not known yet.
+        """
         strategy = str(answer.settings["strategy"].value)
         keys = _SizeKeys.of(strategy)
         if not keys.size:
@@ -121,7 +125,9 @@ class SizingPlan(Document):
             for each in answer.partitions
         ]
         rates, window_ms = _rates(answer.address, need, rings), need.retry_window
-        size = sizing.sized(rates, window_ms, len(rings), is_window=bool(keys.time))
+        size = sizing.sized(
+            rates, window_ms, len(rings), path or "native", is_window=bool(keys.time)
+        )
         if size is None:
             raise NotPossible(_too_large(answer.address))
         present = int(answer.settings[keys.size].value)

@@ -48,6 +48,7 @@ from service.kafka.topics import (
 )
 from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.layout import Topology, contradiction
+from service.native.path import chosen
 from service.processor.input_topics import internal_topics
 from service.queries import sizing
 from service.schemas.errors import RegistryUnavailableError
@@ -61,20 +62,21 @@ _GROUP: Final = frozenset({"READ"})
 
 def memory_warnings(config: Config) -> Iterator[str]:
     """Yield a sentence for each address that does not fit into the memory of one process."""
-    processes = deciding_processes(config)
+    processes, path = deciding_processes(config), chosen(config.service.fast_path).name
     for name, settings in config.addresses.groups:
         if not settings.size_of_ids:
             continue
         ids, is_window = settings.room, bool(settings.remembered_by.time_key)
-        needs_mb = math.ceil(sizing.memory_bytes(ids, is_window=is_window) / _MIB)
+        needs_mb = math.ceil(sizing.memory_bytes(ids, path, is_window=is_window) / _MIB)
         wants_mb = sizing.round_up(math.ceil(needs_mb / FULL)) * processes
         has_mb = config.service.cache_memory_mb
         if wants_mb > has_mb:
             yield (
                 f'addresses."{name}".{settings.size_of_ids} is {ids:,}: some {needs_mb:,} MiB when '
                 f"it is full. service.cache_memory_mb is {has_mb} MiB, shared by "
-                f"{plural(processes, 'process', 'processes')}, and a process without enough of it "
-                f"decides few messages at a time; set it to {wants_mb} or more"
+                f"{plural(processes, 'process', 'processes')}; one address may exceed the share of "
+                "one process, several that do are read from disk in turn; "
+                f"set it to {wants_mb} or more"
             )
 
 

@@ -14,9 +14,10 @@ from service.cli.page import Facts, Page, Title
 from service.cli.screen import CommandOutput
 from service.config.addresses import AddressSettings, pattern_fault
 from service.config.keys import InvalidValueError, keys_of
-from service.config.model import Scope, ServiceSettings
+from service.config.model import FastPath, Scope, ServiceSettings
 from service.errors import ExitCode, ExitError
 from service.formatting import duration, plural, short_duration_ms
+from service.native.path import chosen
 from service.queries import sizing
 from service.queries.sizing import AcceptRates, RequiredSize
 from state.strategies.registry import DEFAULT, STRATEGIES
@@ -57,7 +58,7 @@ def plan(request: PlanRequest, screen: CommandOutput) -> None:
     if found["default_is_enough"]:
         screen.note(f"The default, {default}, is enough; write less only to save memory.")
     if found["setting"] == "window_size" and found["cache_memory_mb"] > _DEFAULT_MEMORY_MB:
-        screen.note("A window is held in memory whole; a large ring takes some 12 bytes an id.")
+        screen.note("A window is held in memory whole; a large ring takes 12 to 24 bytes an id.")
 
 
 def planned(request: PlanRequest) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def planned(request: PlanRequest) -> dict[str, Any]:
     rates, partitions = _rates(request), request.partitions or 1
     window_ms = _window_ms(request.window)
     time_key = settings.remembered_by.time_key
-    needed = sizing.sized(rates, window_ms, partitions, is_window=bool(time_key))
+    needed = sizing.sized(rates, window_ms, partitions, _path(), is_window=bool(time_key))
     both = f"--rate {request.rate:,.10g} and --window {request.window}"
     if needed is None:
         raise _wrong(
@@ -109,6 +110,11 @@ def planned(request: PlanRequest) -> dict[str, Any]:
         "cache_memory_mb": memory_mb,
         "toml": _toml(request, settings, needed, memory_mb, window_ms),
     }
+
+
+def _path() -> FastPath:
+    """Return the fast path that a service runs here by default."""
+    return chosen(ServiceSettings().fast_path).name
 
 
 def _settings(strategy: str) -> AddressSettings:

@@ -1,8 +1,8 @@
 """Rings in compiled form: what `state.strategies.ring_memory` does, in less time.
 
-The extension has a table of hashes and numbers, some 16 bytes for each id, and the segments as they
-are stored, or the newest of them if they stay in the store. It has the rows of a batch too, and
-writes them as segments. Invariant: a `NativeRing` judges like an `InMemoryRing`, and its drafts
+The extension has a table of hashes and numbers, 12 to 24 bytes for each id, and the segments as
+they are stored, or the newest of them if they stay in the store. It has the rows of a batch too,
+and writes them as segments. Invariant: a `NativeRing` judges like an `InMemoryRing`, and its drafts
 write the same bytes.
 """
 

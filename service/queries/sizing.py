@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from service.config.model import FastPath
 from state.cache import FULL, WHOLE_IDS_MAX
+from state.ring_sizes import NATIVE, PYTHON
 
 RATE_MAX: Final = 1e9
 """The highest rate of accepted records per second that is planned for."""
@@ -22,10 +24,6 @@ SIZE_MAX: Final = 1_000_000_000
 """The largest `id_cache_size` and `window_size`."""
 ID_BYTES: Final = 36
 """The length of the ids with which the figures below were measured: a UUID as text."""
-WHOLE_BYTES: Final = 200
-"""Memory per id of a ring that is kept whole in memory. docs/performance.md, ADR 4."""
-COMPACT_BYTES: Final = 12
-"""Memory per id of a ring that is too large for that. docs/performance.md, ADR 4."""
 WINDOW_BYTES: Final = 450
 """Memory per id of a window. state/strategies/window.py."""
 STORED_BYTES: Final = 44
@@ -105,9 +103,12 @@ def asked(per_second: float, rings: Sequence[RingUsage]) -> AcceptRates:
 
 
 def sized(
-    rates: AcceptRates, window_ms: int, partitions: int, *, is_window: bool
+    rates: AcceptRates, window_ms: int, partitions: int, path: FastPath, *, is_window: bool
 ) -> RequiredSize | None:
-    """Return the size for a rate and the longest delay of a duplicate; None above the maximum."""
+    """Return the size for a rate and the longest delay of a duplicate; None above the maximum.
+
+    `path` is the fast path that runs.
+    """
     needed = max(1, math.ceil(rates.busiest * window_ms / 1000))
     size = round_up(math.ceil(needed * SAFETY))
     if size > SIZE_MAX:
@@ -117,18 +118,20 @@ def sized(
     return RequiredSize(
         ids_needed=needed,
         size=size,
-        memory_bytes=partitions * memory_bytes(size, is_window=is_window),
+        memory_bytes=partitions * memory_bytes(size, path, is_window=is_window),
         stored_bytes=ids * STORED_BYTES,
         restore_ms=math.ceil(1000 * ids / RESTORED_PER_SECOND),
         load_ms=math.ceil(ids * (WINDOW_LOAD_US if is_window else RING_LOAD_US) / 1000),
     )
 
 
-def memory_bytes(size: int, *, is_window: bool) -> int:
-    """Return the memory of the ids of an address on one partition when its size is reached."""
+def memory_bytes(size: int, path: FastPath, *, is_window: bool) -> int:
+    """Return the most memory that an address takes on one partition once its size is reached."""
     if is_window:
         return size * WINDOW_BYTES
-    return size * (WHOLE_BYTES if size <= WHOLE_IDS_MAX else COMPACT_BYTES)
+    rings = PYTHON if path == "python" else NATIVE
+    bytes_of = rings.whole if size <= WHOLE_IDS_MAX else rings.indexed
+    return bytes_of(size, ID_BYTES)
 
 
 def round_up(number: int) -> int:

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, NamedTuple, cast
 from state.id_index import IdIndex, MakeIndex
 from state.keys import SEGMENTS
 from state.model import Claim, Edit, Origin, PackedPositions
+from state.ring_sizes import ID_OVERHEAD_BYTES
 from state.segment import (
     FORGOTTEN,
     STORED_ID_BYTES_MAX,
@@ -39,9 +40,6 @@ from state.strategies.base import (
 )
 from state.strategies.ring import RingAdditions, RingContent, RingDraft
 from state.strategies.ring_admin import StoredRing
-
-# Measured: dict entry, bytes object, number, pointer, offset and time of one id, without its text.
-_ID_OVERHEAD_BYTES: Final = 190
 
 
 class InMemoryRing:
@@ -214,7 +212,7 @@ class InMemoryRing:
 
 
 def _memory_bytes(segment: Segment) -> int:
-    return sum(map(len, segment.ids)) + _ID_OVERHEAD_BYTES * len(segment.ids)
+    return sum(map(len, segment.ids)) + ID_OVERHEAD_BYTES * len(segment.ids)
 
 
 # The index of a growing ring has room for this many times the ids it holds.

@@ -40,9 +40,10 @@ class FixedTime(datetime):
 
 
 @pytest.fixture(autouse=True)
-def _an_hour_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (cells, screen):
         monkeypatch.setattr(module, "datetime", FixedTime)
+    monkeypatch.setattr("service.main.plan._path", lambda: "native")
 
 
 @pytest.mark.usefixtures("url")

@@ -1,5 +1,6 @@
 """What a plan without a service says: the numbers of the API, and settings that can be used."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from service.queries.addresses import AddressAnswer, MemoryStatus
 from service.queries.settings import EffectiveSetting
 from state.cache import FULL
 from tests.support.helpers import some
+
+pytestmark = pytest.mark.usefixtures("_compiled")
 
 BASE = '[kafka]\n"bootstrap.servers" = "b:1"\n[[routes]]\ninputs = ["orders"]\n'
 SHARED = (
@@ -37,6 +40,14 @@ PATTERNS = st.one_of(
     st.sampled_from(["#", "orders", "orders.*", "flights.#", '("a" b\\)', "(\x7f\n\u009b)"]),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
 ).filter(lambda pattern: pattern_fault(pattern) is None)
+
+
+@pytest.fixture(scope="module")
+def _compiled() -> Iterator[None]:
+    """The path whose figures a running service has that does not say which one it runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.main.plan._path", lambda: "native")
+        yield
 
 
 def running(strategy: str, partitions: int) -> AddressAnswer:

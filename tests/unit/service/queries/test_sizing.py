@@ -7,17 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.queries.sizing import (
-    COMPACT_BYTES,
     RESTORED_PER_SECOND,
     RING_LOAD_US,
     SAFETY,
     SIZE_MAX,
     STORED_BYTES,
-    WHOLE_BYTES,
     WINDOW_LOAD_US,
     AcceptRates,
     RingUsage,
     asked,
+    memory_bytes,
     observed,
     reach_ms,
     round_up,
@@ -61,15 +60,15 @@ def test_the_size_reaches_back_over_the_window(
     per_second: float, window_ms: int, partitions: int
 ) -> None:
     rates = AcceptRates(per_second * max(1, partitions), per_second)
-    size = sized(rates, window_ms, partitions, is_window=False)
+    size = sized(rates, window_ms, partitions, "native", is_window=False)
     if size is None:
         assert per_second * window_ms / 1000 * SAFETY > SIZE_MAX * 0.89
         return
     assert size.size >= size.ids_needed * SAFETY
     reach = some(reach_ms(size.size, rates))
     assert reach >= window_ms
-    in_memory = WHOLE_BYTES if size.size <= 100_000 else COMPACT_BYTES
-    assert size.memory_bytes == size.size * max(1, partitions) * in_memory
+    in_memory = memory_bytes(size.size, "native", is_window=False)
+    assert size.memory_bytes == max(1, partitions) * in_memory
     ids = size.size * max(1, partitions)
     assert size.stored_bytes == ids * STORED_BYTES
     assert size.restore_ms == pytest.approx(1000 * ids / RESTORED_PER_SECOND, abs=1)
@@ -78,21 +77,22 @@ def test_the_size_reaches_back_over_the_window(
 
 def test_a_window_takes_more_memory_than_a_ring_and_longer_to_load() -> None:
     rates = AcceptRates(1_000, 1_000)
-    window = some(sized(rates, 3_600_000, 1, is_window=True))
-    ring = some(sized(rates, 3_600_000, 1, is_window=False))
+    window = some(sized(rates, 3_600_000, 1, "native", is_window=True))
+    ring = some(sized(rates, 3_600_000, 1, "native", is_window=False))
     assert window.load_ms * RING_LOAD_US == pytest.approx(ring.load_ms * WINDOW_LOAD_US)
     assert (window.restore_ms, window.stored_bytes) == (ring.restore_ms, ring.stored_bytes)
     assert window.cache_memory_mb * FULL >= window.memory_bytes / 1024**2 > 0
-    assert (
-        ring.cache_memory_mb == 83
-    )  # 5.4 million ids of 12 bytes are 61.8 MiB, which is 0.75 of it
+    # 5.4 million ids have a table of 2^23 slots of 8 bytes and 64 segments, 0.75 of it.
+    assert ring.cache_memory_mb == 88
 
 
 @given(st.integers(1, 50), st.integers(1, 40))
 def test_a_ring_of_the_size_knows_every_copy_within_the_window(gap_ms: int, steps: int) -> None:
     """One message every so many ms; a copy comes after the longest time."""
     window_ms = gap_ms * steps
-    size = some(sized(AcceptRates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, is_window=False))
+    size = some(
+        sized(AcceptRates(1000 / gap_ms, 1000 / gap_ms), window_ms, 1, "native", is_window=False)
+    )
     ring: deque[int] = deque(range(steps + 1), maxlen=size.size)  # an original, and all since
     assert 0 in ring
 

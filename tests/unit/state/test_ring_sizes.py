@@ -1,0 +1,107 @@
+"""What a full ring takes at most: the sizes that plans are made of, against real rings."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from service.native.extension import loaded
+from service.native.ring import NativeRing
+from service.queries.sizing import ID_BYTES, SIZE_MAX, AcceptRates, memory_bytes, sized
+from state.cache import FULL, WHOLE_IDS_MAX
+from state.id_index import HashIndex
+from state.model import Origin, PackedPositions, PartitionId
+from state.ring_sizes import NATIVE, PYTHON, slots_max
+from state.segment import SegmentEntry
+from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from tests.support.helpers import some
+from tests.support.native import needs_native
+
+SOURCE = PartitionId("orders", 0)
+MIB = 1024 * 1024
+AnyRing = InMemoryRing | IndexedRing
+
+
+def unread(_first: int, number: int) -> SegmentEntry:
+    """An id of the store: another one, since all are new here."""
+    return SegmentEntry(b"", Origin(*SOURCE, number, 0))
+
+
+def rounded_sizes(least: int) -> Iterator[int]:
+    """All sizes of two digits from there to the largest that may be set."""
+    for digits in range(1, 10):
+        for leading in range(10, 100):
+            if least <= leading * 10**digits <= SIZE_MAX:
+                yield leading * 10**digits
+    yield SIZE_MAX
+
+
+def most_bytes(ring: AnyRing, size: int) -> int:
+    """The most that a ring takes, from its first id until all were evicted twice."""
+    most, number = 0, 0
+    while number < 3 * size + 2_000:
+        draft = ring.draft(size, PackedPositions(SOURCE))
+        batch = [b"%0*d" % (ID_BYTES, n) for n in range(number, number + 512)]
+        rows = list(range(number, number + 512))
+        draft.admit_run(batch, rows, rows)
+        ring.apply(some(draft.change("a")).content)
+        ring.forget()
+        most, number = max(most, ring.memory_bytes), number + 512
+    return most
+
+
+SIZES = (600, 1_000, 1_365, 1_366, 2_700, 2_731, 5_461, 5_500, 9_000, 10_922, 10_923, 20_000)
+
+
+@needs_native
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_compiled_ring_takes_at_most_its_size(size: int, is_whole: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    rings = NATIVE.whole if is_whole else NATIVE.indexed
+    most = most_bytes(NativeRing(None if is_whole else unread), size)
+    assert most <= rings(size, ID_BYTES)
+    assert most > 8 * slots_max(size), "the table has grown to what is said of it"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_ring_in_python_takes_at_most_its_size(size: int) -> None:
+    assert 0 < most_bytes(InMemoryRing(), size) <= PYTHON.whole(size, ID_BYTES)
+    most = most_bytes(IndexedRing(unread, HashIndex(size)), size)
+    assert PYTHON.indexed(size, ID_BYTES) / 2 < most <= PYTHON.indexed(size, ID_BYTES)
+
+
+@needs_native
+def test_a_table_grows_by_the_rule_of_the_extension() -> None:
+    slots_for = cast("Callable[[int], int]", cast("Any", loaded().module).slots_for)
+    powers = [(1 << power) * 2 // 3 + more for power in range(4, 31) for more in (-1, 0, 1)]
+    for size in (*range(1, 2_000), *powers, *rounded_sizes(2_000)):
+        # The number that is being added counts too.
+        assert slots_max(size) == slots_for(size - 1)
+
+
+@pytest.mark.parametrize("path", ["native", "python"])
+def test_what_a_plan_writes_holds_a_ring_that_has_grown(path: Any) -> None:
+    for size in rounded_sizes(15_000_000):
+        rate = AcceptRates(size // 1.5, size // 1.5)
+        plan = some(sized(rate, 1_000, 1, path, is_window=False))
+        assert plan.size == size
+        limit_bytes = plan.cache_memory_mb * MIB
+        held = slots_max(size) * 8 if path == "native" else HashBytes.of(size)
+        assert held <= plan.memory_bytes <= FULL * limit_bytes
+
+
+class HashBytes:
+    """The most that `HashIndex` takes, by its own numbers: 96 entries of six bytes a bucket."""
+
+    @staticmethod
+    def of(ids: int) -> int:
+        """For so many ids."""
+        buckets = 1 << math.ceil(math.log2(math.ceil(ids / 48)))
+        return buckets * (96 * 6 + 128)
+
+
+def test_a_ring_that_is_kept_whole_is_sized_so() -> None:
+    for rings, path in ((NATIVE, "native"), (PYTHON, "python")):
+        for size, form in ((WHOLE_IDS_MAX, rings.whole), (WHOLE_IDS_MAX + 1, rings.indexed)):
+            assert memory_bytes(size, cast("Any", path), is_window=False) == form(size, ID_BYTES)
