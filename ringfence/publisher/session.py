@@ -1,5 +1,7 @@
 """Publisher session: logs on at the admin API and receives the epoch and the last number.
 
+No redirect is followed: it would take the token to wherever it points.
+
 Invariant: once `open` has returned, no message with an older epoch is accepted any more. So all
 messages above `accepted` have to be sent again, and a copy in transit cannot duplicate them.
 """
@@ -17,6 +19,9 @@ from ringfence.publisher.errors import AwayError, NameInUseError, PublisherError
 
 _TIMEOUT_S: Final = 30.0
 """Longer than the service waits for its partitions to apply a new epoch."""
+_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Several hundred thousand addresses of one publisher; no more is read into memory."""
+_PROBLEM_BYTES_MAX: Final = 64 * 1024
 _TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
 _METHOD_UNKNOWN: Final = frozenset({404, 405})
 _TOKEN: Final = re.compile(r"[!-~]+")
@@ -46,6 +51,13 @@ class SessionClient(Protocol):
         ...
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return no request, so that the response is raised."""
+
+
 class HttpSessionClient:
     """Opens and reads sessions through the admin API of a service.
 
@@ -63,6 +75,7 @@ class HttpSessionClient:
             raise ValueError(f"admin_url is {admin_url!r}; it begins with http:// or https://.")
         if token is not None and not _TOKEN.fullmatch(token):
             raise ValueError("token must be one line of visible ASCII characters without spaces.")
+        self._opener = urllib.request.build_opener(_NoRedirects)
         self._url = f"{admin_url.rstrip('/')}/v1/publishers/{quote(publisher, safe='')}"
         self._address = address
         self._user = user
@@ -88,8 +101,11 @@ class HttpSessionClient:
             self._url + path, data=data, method=method, headers=headers
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310
-                document: object = json.loads(response.read())
+            with self._opener.open(request, timeout=_TIMEOUT_S) as response:
+                text = response.read(_RESPONSE_BYTES_MAX + 1)
+            if len(text) > _RESPONSE_BYTES_MAX:
+                raise ValueError(f"it is longer than {_RESPONSE_BYTES_MAX} bytes")
+            document: object = json.loads(text)
         except urllib.error.HTTPError as refusal:
             with refusal:
                 raise self._error(method, refusal) from None
@@ -116,6 +132,13 @@ class HttpSessionClient:
             raise AwayError(f"{self._url} gives an unexpected response: {error!r}.") from error
 
     def _error(self, method: str, refusal: urllib.error.HTTPError) -> PublisherError:
+        location = refusal.headers.get("Location")
+        if 300 <= refusal.code < 400 and location is not None:
+            return RefusedError(
+                f"{self._url} answers {refusal.code} and redirects to {location[:200]!r}, which is"
+                " not followed, since the token would go there; set admin_url to where the"
+                " service is."
+            )
         kind, detail = _problem_of(refusal)
         sentence = f"{self._url} answers {refusal.code}: {detail or refusal.reason}"
         if kind.endswith("name-in-use"):
@@ -134,7 +157,7 @@ class _MethodUnknownError(PublisherError):
 def _problem_of(refusal: urllib.error.HTTPError) -> tuple[str, str]:
     """Return type and detail of a problem document; empty strings for any other body."""
     try:
-        problem = json.loads(refusal.read())
+        problem = json.loads(refusal.read(_PROBLEM_BYTES_MAX))
         return str(problem.get("type", "")), str(problem.get("detail") or problem.get("title", ""))
     except (OSError, HTTPException, ValueError, AttributeError):
         return "", ""

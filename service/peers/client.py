@@ -38,6 +38,8 @@ from service.queries.registry import Query
 CONNECT_S: Final = 1.0
 LEFT_ALONE_S: Final = 5.0
 _CONNECTIONS_MAX: Final = 64
+_REPLY_BYTES_MAX: Final = 256 * 1024 * 1024
+"""More than a million addresses take. A registered URL may be that of anything."""
 _OK: Final = 200
 _REFUSED: Final = 403
 _NO_TIME: Final = PeerFailure("no-time", "there was no time left")
@@ -55,6 +57,10 @@ _OTHER: Final = PeerFailure(
 )
 _NOT_UNDERSTOOD: Final = PeerFailure(
     "not-understood", "its reply is invalid; check that all instances have the same version"
+)
+_TOO_LONG: Final = PeerFailure(
+    "not-understood",
+    f"its reply is longer than {_REPLY_BYTES_MAX // 2**20} MiB; check its api.advertised_url",
 )
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -183,17 +189,20 @@ class PeerClient:
         request_origin = self._request_origin()
         body = encode_query(PeerQuery(peer.name, query, round(timeout_s * 1000)))
         signed = None if self._key is None else self._key.signed(PATH, request_origin, body)
-        response = await self._pool().post(
-            peer.url.rstrip("/") + PATH,
-            content=body,
-            headers={
-                FORWARDED: request_origin.instance,
-                ACTOR: request_origin.actor,
-                "X-Request-Id": request_origin.request_id,
-                "Content-Type": "application/json",
-                **({} if signed is None else {"Authorization": signed.header}),
-            },
-        )
+        headers = {
+            FORWARDED: request_origin.instance,
+            ACTOR: request_origin.actor,
+            "X-Request-Id": request_origin.request_id,
+            "Content-Type": "application/json",
+            **({} if signed is None else {"Authorization": signed.header}),
+        }
+        url = peer.url.rstrip("/") + PATH
+        content = bytearray()
+        async with self._pool().stream("POST", url, content=body, headers=headers) as response:
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > _REPLY_BYTES_MAX:
+                    raise ForeignReplyError(_TOO_LONG)
         if response.status_code == _REFUSED:
             raise ForeignReplyError(_NOT_ADMITTED)
         if response.status_code != _OK:
@@ -201,10 +210,10 @@ class PeerClient:
             raise ForeignReplyError(PeerFailure("status", sentence))
         if self._key is not None and signed is not None:
             signature = response.headers.get(SIGNATURE, "")
-            if not self._key.is_of_reply(signature, signed.nonce, response.content):
+            if not self._key.is_of_reply(signature, signed.nonce, bytes(content)):
                 raise ForeignReplyError(_NOT_SIGNED)
         try:
-            reply = decode_reply(response.content)
+            reply = decode_reply(bytes(content))
         except CodecError as error:
             raise ForeignReplyError(_NOT_UNDERSTOOD) from error
         if reply.instance != peer.name:

@@ -120,6 +120,38 @@ def test_a_session_that_cannot_be_read_now_is_asked_for_again(api: AdminApi) -> 
         sessions(api).look_up()
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["open", "look_up"])
+def test_a_redirect_is_refused_and_the_token_goes_nowhere_else(
+    api: AdminApi, status: int, method: str
+) -> None:
+    with served(AdminApi(Judge())) as other:
+        target = f"{other.url.replace('127.0.0.1', 'localhost')}/v1/publishers/p"
+        api.answers = [(status, {"Location": target}, "")]
+        with pytest.raises(RefusedError, match=f"redirects to '{target}'"):
+            getattr(sessions(api, "u", "secret"), method)()
+        assert other.requests == []
+
+
+@pytest.mark.parametrize("status", [200, 422])
+def test_no_more_of_a_response_is_read_than_fits_into_memory(
+    api: AdminApi, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_RESPONSE_BYTES_MAX", 1000)
+    monkeypatch.setattr(session_module, "_PROBLEM_BYTES_MAX", 1000)
+    padded = answer("true", 7)[2].ljust(1001)
+    api.answers = [(status, {}, padded[:1000]), (status, {}, padded)]
+    if status == 200:
+        assert sessions(api).open() == Session(1, 7)
+        with pytest.raises(AwayError, match="longer than 1000 bytes"):
+            sessions(api).open()
+        return
+    api.answers = [(status, {}, problem("about:blank", "x" * 1000))]
+    with pytest.raises(RefusedError) as refused:
+        sessions(api).open()
+    assert "xx" not in str(refused.value)
+
+
 @pytest.mark.parametrize("status", [404, 405])
 def test_a_service_that_does_not_tell_its_sessions_is_no_fault(api: AdminApi, status: int) -> None:
     api.answers = [(status, {}, "")]

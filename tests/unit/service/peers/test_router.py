@@ -11,6 +11,7 @@ import pytest
 
 from service.dedup.record import KnownId
 from service.metadata.instances import Registration
+from service.peers import client as client_module
 from service.peers.client import LEFT_ALONE_S
 from service.peers.protocol import PeerFailure
 from service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
@@ -190,6 +191,16 @@ def test_a_reply_that_nobody_understands_is_none(world: ExitStack, reply: bytes 
     assert ask(desk, QUESTION) == IdAnswer(known=True, sightings=(SEEN,), complete=False)
 
 
+def test_no_more_of_a_reply_is_read_than_fits_into_memory(
+    world: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = peer_of(world, 2, 3)
+    desk = desk_of(Crew(status_of("0", 0, 1), knows), [peer])
+    assert ask(desk, QUESTION).complete
+    monkeypatch.setattr(client_module, "_REPLY_BYTES_MAX", 10)
+    assert not ask(desk, QUESTION).complete
+
+
 def test_a_failure_is_reported_by_its_kind_without_the_text_of_the_error(
     world: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +208,7 @@ def test_a_failure_is_reported_by_its_kind_without_the_text_of_the_error(
         raise httpx2.LocalProtocolError("Illegal header value b'Bearer geheim'")
 
     peer = peer_of(world, 2, 3)
-    monkeypatch.setattr(httpx2.AsyncClient, "post", illegal)
+    monkeypatch.setattr(httpx2.AsyncClient, "send", illegal)
     told = asyncio.run(desk_of(Crew(status_of("0", 0), knows), [peer]).instance_statuses(5.0))
     assert told[1].trouble == PeerFailure(
         "not-sent", "it cannot be reached: the request is invalid"
