@@ -27,28 +27,19 @@ from rocksdict import (
 
 from state.model import Edit, PartitionId
 from state.store import (
+    OPEN_FILES_MAX,
     Identity,
     StoreCorruptError,
     StoreFailedError,
     StoreLockedError,
     StorePosition,
     StoreStats,
+    disk_fault_of,
 )
 
 _POSITION_KEY: Final = b"\x00position"
 _WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
 _BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
-# RocksDB reports errors as text; these mean that the disk, not the data, is at fault.
-_DISK_ERRORS: Final = (
-    "No space left",
-    "Disk quota exceeded",
-    "File too large",
-    "Too many open files",
-    "Permission denied",
-    "Read-only",
-    "Input/output error",
-)
-
 _HELD: Final = "While lock file"
 _NAME_BYTES_MAX: Final = 255
 """Longest name of a file or folder; a topic name may have 249 bytes."""
@@ -178,7 +169,7 @@ class RocksStore:
     def _translated(self, error: Exception) -> Exception:
         if _HELD in str(error):
             return StoreLockedError(str(self._path))
-        if any(text in str(error) for text in _DISK_ERRORS):
+        if disk_fault_of(error) is not None:
             return StoreFailedError(f"{self._path}: {error}")
         return StoreCorruptError(self._source, error)
 
@@ -239,7 +230,7 @@ def _options() -> Options:
     options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(2)
-    options.set_max_open_files(256)
+    options.set_max_open_files(OPEN_FILES_MAX)
     options.set_keep_log_file_num(2)
     table = BlockBasedOptions()
     table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))

@@ -6,7 +6,7 @@ transactions and is never ahead of it.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from state.model import Edit, PartitionId
 
@@ -65,8 +65,59 @@ class StoreLockedError(Exception):
     """Another process has the store open. The store is intact; try again when it is released."""
 
 
+class DiskFault(NamedTuple):
+    """What the operating system refuses, and what helps."""
+
+    text: str
+    """How its errors begin; RocksDB reports errors as text."""
+    fix: str
+    is_limit: bool = False
+    """Whether it is a limit of the process or the machine, and the disk is well."""
+
+
+OPEN_FILES_MAX: Final = 256
+"""How many files a store has open at most."""
+DISK_FAULTS: Final = (
+    DiskFault("No space left", "make the volume larger, or free space on it"),
+    DiskFault("Disk quota exceeded", "raise the user's quota, or free space"),
+    DiskFault("File too large", "raise the limit of a file's size (ulimit -f)"),
+    DiskFault(
+        "Too many open files in system",
+        "raise fs.file-max of the machine, which all of its processes share",
+        is_limit=True,
+    ),
+    DiskFault(
+        "Too many open files",
+        "raise the limit of open files of the process (ulimit -Hn, LimitNOFILE= of systemd): each"
+        f" store of a partition may have {OPEN_FILES_MAX}",
+        is_limit=True,
+    ),
+    DiskFault(
+        "Cannot allocate memory", "give the process or the container more memory", is_limit=True
+    ),
+    DiskFault("Permission denied", "give the process's user the right to write there"),
+    DiskFault(
+        "Read-only",
+        "mount it for writing; if it became read-only by itself, the kernel's log says why",
+    ),
+    DiskFault("Input/output error", "repair the disk or replace it"),
+)
+"""The first that an error's text contains applies."""
+_ANY_FAULT: Final = DiskFault("", "repair the disk")
+
+
+def disk_fault_of(error: object) -> DiskFault | None:
+    """Return what the disk, the process or the machine refuses; None if the error is another."""
+    return next((fault for fault in DISK_FAULTS if fault.text in str(error)), None)
+
+
 class StoreFailedError(Exception):
     """The disk refused a write (full, read-only, lost): the store is intact, but behind."""
+
+    @property
+    def fault(self) -> DiskFault:
+        """What was refused, and what helps."""
+        return disk_fault_of(self) or _ANY_FAULT
 
 
 class Store(Protocol):

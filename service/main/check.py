@@ -2,6 +2,7 @@
 
 import math
 import os
+import resource
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -53,6 +54,7 @@ from service.processor.input_topics import internal_topics
 from service.queries import sizing
 from service.schemas.errors import RegistryUnavailableError
 from service.schemas.registry import ConfluentRegistry
+from service.supervisor.watchdog import descriptors_needed
 from state.cache import FULL
 
 _MIB: Final = 1024 * 1024
@@ -78,6 +80,16 @@ def memory_warnings(config: Config) -> Iterator[str]:
                 "one process, several that do are read from disk in turn; "
                 f"set it to {wants_mb} or more"
             )
+
+
+def descriptor_warnings(config: Config) -> Iterator[str]:
+    """Yield a sentence if the hard limit of open files may be too low for a process."""
+    limit, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[1], descriptors_needed(config)
+    if 0 <= limit < needed:
+        yield (
+            f"the hard limit of open files is {limit:,} here, and a process of this configuration "
+            f"may have {needed:,}; raise it where the service runs (ulimit -Hn, LimitNOFILE=)"
+        )
 
 
 def needs_of_routes(routes: Mapping[str, InputRoute]) -> dict[str, frozenset[str]]:

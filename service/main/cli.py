@@ -7,6 +7,7 @@ one sentence on stderr and a documented exit code; a traceback is always a bug.
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, NamedTuple, TypeVar
@@ -321,12 +322,15 @@ def _check_service(config_file: Path) -> CheckFinding:
     from service.config.validation import exposed_files, invalid_routes
     from service.kafka.clients import property_problems
     from service.main.check import check as ask_broker
-    from service.main.check import memory_warnings
+    from service.main.check import descriptor_warnings, memory_warnings
 
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
-    warnings = [] if config is None else [*exposed_files(config.api), *memory_warnings(config)]
+    warnings: list[str] = []
+    if config is not None:
+        own = memory_warnings(config), descriptor_warnings(config)
+        warnings = [*exposed_files(config.api), *chain.from_iterable(own)]
     # Without bootstrap servers there is no broker to query; that is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
         return CheckFinding(problems, {}, warnings)

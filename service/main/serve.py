@@ -4,6 +4,7 @@ The started process supervises its workers and serves the API. The workers start
 importing the API.
 """
 
+import errno
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,14 +18,18 @@ from service.config.load import Config
 from service.errors import ExitCode, ExitError
 from service.supervisor.supervisor import Supervisor
 from service.supervisor.watchdog import (
+    FEW_DESCRIPTORS,
     HANG_LIMIT_S,
     calm_garbage_collector,
+    descriptors_needed,
     raise_descriptor_limit,
 )
 from service.telemetry import logging as log
 from state.directory import DirectoryLockedError, StateDirectory
+from state.store import disk_fault_of
 
 _PROGRAM: Final = ("-m", "service.main.worker")
+_NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _LOCK_TIMEOUT_S: Final = 3.0
 """How long a process that was killed may take to release the folder."""
 
@@ -39,7 +44,9 @@ def serve(
     `program` has the arguments of Python with which each worker is started.
     """
     log.configure(sys.stderr, config.log.level, config.log.format)
-    raise_descriptor_limit()
+    limit, needed = raise_descriptor_limit(), descriptors_needed(config)
+    if limit < needed:
+        _log.warning("few_open_files", limit=limit, needed=needed, fix=FEW_DESCRIPTORS)
     directory = _lock_state(config)
     supervisor = _supervisor(config, directory.path, program, hang_limit_s)
     try:
@@ -90,8 +97,9 @@ def _lock_state(config: Config) -> StateDirectory:
             "stop it, or set service.instance.",
         ) from error
     except OSError as error:
+        fault = None if error.errno in _NOT_WRITABLE else disk_fault_of(error)
+        fix = "set service.state_dir to a writable folder" if fault is None else fault.fix
         raise ExitError(
-            ExitCode.CONTRADICTION,
-            f"The state folder {service.state_dir} cannot be used ({error}); "
-            "set service.state_dir to a writable folder.",
+            ExitCode.USAGE if fault is not None and fault.is_limit else ExitCode.CONTRADICTION,
+            f"The state folder {service.state_dir} cannot be used ({error}); {fix}.",
         ) from error

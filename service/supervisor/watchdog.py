@@ -21,8 +21,10 @@ from typing import Final
 
 import structlog
 
+from service.config.load import Config
 from service.errors import ExitCode
 from service.queries.status import StatusBoard
+from state.store import OPEN_FILES_MAX
 
 HANG_LIMIT_S: Final = 60.0
 """How long a loop may neither send a heartbeat nor use CPU time."""
@@ -143,6 +145,9 @@ _LARGE_BYTES: Final = 32 * 1024 * 1024
 """The largest threshold that glibc accepts for allocations by mmap."""
 
 _DESCRIPTORS: Final = 65_536
+_BASE_DESCRIPTORS: Final = 128
+"""For the clients' connections to brokers, libraries, the log and pipes."""
+FEW_DESCRIPTORS: Final = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
 
 _TUNABLES: Final = "GLIBC_TUNABLES"
 
@@ -188,16 +193,30 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
-def raise_descriptor_limit() -> None:
+def raise_descriptor_limit() -> int:
     """Raise the limit of open files of this process and its children to the hard limit or 65,536.
 
-    The usual soft limit of 1,024 is for programs that call select(2). A worker has 256 files open
-    for each store, and the API a descriptor for each connection.
+    Return the limit. The usual soft limit of 1,024 is for programs that call select(2). A worker
+    has 256 files open for each store, and the API a descriptor for each connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < target:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        return target
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def descriptors_needed(config: Config) -> int:
+    """Return how many files a process of an instance may have open, as far as the file shows.
+
+    One worker may have every partition of the topic by-address while other workers are away. The
+    partitions of inputs are not known without the broker: one of each is counted.
+    """
+    by_address = any(route.scope == "address" for route in config.routes)
+    inputs = sum(len(route.inputs) for route in config.routes if route.scope == "partition")
+    stores = inputs + (config.service.by_address_partitions if by_address else 0)
+    return _BASE_DESCRIPTORS + max(config.api.connections_max, OPEN_FILES_MAX * stores)
 
 
 def with_heap_tuned(environment: Mapping[str, str]) -> dict[str, str]:

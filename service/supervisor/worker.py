@@ -173,8 +173,9 @@ class LoopRunner:
                 self._inbox.answer(answer, is_left)
             self.raise_change_error(loop)
         except StoreFailedError as error:
-            sentence = f"The state folder failed: {error}; repair the disk and start again."
-            raise ExitError(ExitCode.CONTRADICTION, sentence) from error
+            sentence = f"The state folder failed: {error}; {error.fault.fix}, and start again."
+            code = ExitCode.USAGE if error.fault.is_limit else ExitCode.CONTRADICTION
+            raise ExitError(code, sentence) from error
         except UnknownFormatError as error:
             sentence = (
                 f"A changelog holds a record that this version did not write ({error}); "

@@ -85,14 +85,14 @@ def test_a_file_that_may_not_grow_ends_the_process_and_what_was_committed_is_res
     for worker in service.workers():
         resource.prlimit(worker, resource.RLIMIT_FSIZE, (largest, largest))
     world.send(1000)
-    ends_for_want_of_a_disk(service)
+    ends_for_want_of_a_disk(service, "ulimit -f")
     service.start()
     world.conclude(service)
 
 
-def ends_for_want_of_a_disk(service: Service) -> None:
+def ends_for_want_of_a_disk(service: Service, fix: str = "make the volume larger") -> None:
     assert service.wait(LIMIT_S) == EXIT_CONTRADICTION, service.tail()
-    assert "repair the disk and start again" in service.tail()
+    assert fix in service.tail()
 
 
 @pytest.fixture

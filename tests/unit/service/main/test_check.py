@@ -1,5 +1,6 @@
 """What check says of a broker that answers, and what inputs make of it."""
 
+import resource
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -8,9 +9,9 @@ import pytest
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.config.model import SchemaRegistrySettings
+from service.config.model import SchemaRegistrySettings, Scope
 from service.errors import ConfigIssue
-from service.main.check import report_of
+from service.main.check import descriptor_warnings, report_of
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.rights import FakeRights
@@ -295,3 +296,30 @@ def test_a_registry_that_a_route_needs_is_asked_for_a_sign_of_life() -> None:
     (problem,) = problems(cluster, needed)
     assert problem.startswith(f"cannot read schemas from the schema registry at {registry.url}")
     assert problems(cluster, replace(config_of(ROUTE), schema_registry=settings)) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "scope", "expected"),
+    [
+        (64, "partition", ["the hard limit of open files is 64 here"]),
+        (383, "partition", ["the hard limit of open files is 383 here"]),
+        (384, "partition", []),
+        (1024, "address", ["may have 3,200"]),
+        (3200, "address", []),
+        (resource.RLIM_INFINITY, "address", []),
+    ],
+)
+def test_a_limit_of_open_files_that_the_stores_may_exceed_is_warned_of(
+    limit: int, scope: Scope, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(
+        KafkaSettings({}, {}, {}, {}),
+        ServiceSettings(group_id="g", by_address_partitions=12),
+        ApiSettings(),
+        (RouteSettings(name="orders", inputs=("orders",), scope=scope),),
+        AddressBook.of({}),
+    )
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (limit, limit))
+    found = list(descriptor_warnings(config))
+    assert len(found) == len(expected)
+    assert all(part in sentence for part, sentence in zip(expected, found, strict=True))

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import errno
 import math
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import count, repeat
@@ -441,6 +443,29 @@ def test_a_disk_that_refuses_ends_with_exit_code_5() -> None:
     error = ended(living)
     assert error.exit_code is ExitCode.CONTRADICTION
     assert "no space left on device" in error.sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "fix"),
+    [
+        (errno.EMFILE, ExitCode.USAGE, "raise the limit of open files of the process"),
+        (errno.ENFILE, ExitCode.USAGE, "raise fs.file-max"),
+        (errno.ENOMEM, ExitCode.USAGE, "more memory"),
+        (errno.ENOSPC, ExitCode.CONTRADICTION, "make the volume larger"),
+        (errno.EDQUOT, ExitCode.CONTRADICTION, "raise the user's quota"),
+        (errno.EFBIG, ExitCode.CONTRADICTION, "ulimit -f"),
+        (errno.EROFS, ExitCode.CONTRADICTION, "mount it for writing"),
+        (errno.EACCES, ExitCode.CONTRADICTION, "the right to write there"),
+        (errno.EIO, ExitCode.CONTRADICTION, "repair the disk"),
+        (errno.EOVERFLOW, ExitCode.CONTRADICTION, "repair the disk"),
+    ],
+)
+def test_what_a_disk_refuses_ends_with_what_helps(error: int, code: ExitCode, fix: str) -> None:
+    living = Living()
+    living.send("a")
+    living.faults.at["store.apply"] = iter([StoreFailedError(f"/state: {os.strerror(error)}")])
+    found = ended(living)
+    assert (found.exit_code, fix in found.sentence) == (code, True), found.sentence
 
 
 def forgetting(living: Living) -> tuple[Iterator[None], Future[Answer]]:
