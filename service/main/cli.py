@@ -5,7 +5,6 @@ one sentence on stderr and a documented exit code; a traceback is always a bug.
 """
 
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from service.cli.registry import Commands
 from service.clock import leave
 from service.errors import ConfigIssue, ExitCode, ExitError
 from service.formatting import plural
+from service.main.quick_start import exit_on_signals
 from service.printable import visible
 
 T = TypeVar("T")
@@ -81,19 +81,10 @@ def _common(
     """Declare the options before a command."""
 
 
-def _exit_on_sigterm() -> None:
-    """Make SIGTERM during start-up exit with 0, like SIGTERM later.
-
-    The process exits at once: pydantic turns a SystemExit that is raised while it builds a schema
-    into an error of its own, so that the exit code would be 1. Nothing needs to be closed yet.
-    """
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: os._exit(ExitCode.DONE))
-
-
 @app.command(epilog=example("serve --config ringfence.toml"))
 def serve(config_file: ConfigFile) -> None:
     """Run the processor and its admin API until SIGTERM."""
-    _exit_on_sigterm()
+    exit_on_signals()
     from service.config.load import load
 
     config = load(config_file, os.environ)
@@ -105,7 +96,7 @@ def serve(config_file: ConfigFile) -> None:
 @app.command(epilog=example("bridge --config bridge.toml"))
 def bridge(config_file: ConfigFile) -> None:
     """Forward topics to another cluster until SIGTERM."""
-    _exit_on_sigterm()
+    exit_on_signals()
     from service.bridge.config import load
 
     config = load(config_file, os.environ)
