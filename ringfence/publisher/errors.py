@@ -18,7 +18,7 @@ class StoreHeldError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """The store is full; no message was stored. Try again after further acknowledgements."""
+    """The store or its disk is full; no message was stored. Try again after acknowledgements."""
 
 
 class MessageRefusedError(PublisherError, ValueError):

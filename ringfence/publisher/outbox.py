@@ -4,18 +4,22 @@ Numbers only grow, in the order of publishing. Up to `sent` a number belongs to 
 permanently, since a copy may be in transit; above it a message may still be renumbered.
 Invariants: a message is in the file when `append` returns, so it survives the process. A number is
 synced to the disk before it is sent (`mark_sent`), so even after a power failure no number that was
-seen outside means another message. SQLite's exclusive lock admits one process at a time.
+seen outside means another message. SQLite's exclusive lock admits one process at a time. A full
+disk stops `append` alone: whatever sends and deletes messages has the reserve (`reserve.py`).
 """
 
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import disk_usage
 from typing import Final, NamedTuple
 
 from ringfence.publisher.errors import PublishGapError, StoreError, StoreFullError, StoreHeldError
 from ringfence.publisher.message import Message, NumberedMessage, numbered, row_of
+from ringfence.publisher.reserve import Reserve
 
 _FORMAT: Final = 1
 
@@ -82,9 +86,20 @@ def open_file(path: str, owner: OutboxOwner, first: OutboxProgress) -> sqlite3.C
 def problem(path: str, error: sqlite3.Error) -> StoreError:
     """Return the store error for an error of SQLite."""
     # Errors of Python's sqlite3 module itself, such as a closed file, have no name.
-    if getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_BUSY"):
         return StoreHeldError(f"{path} is open in another publisher.")
+    if name == "SQLITE_FULL":
+        return disk_full(path)
     return StoreError(f"{path} cannot be used: {error}.")
+
+
+def disk_full(path: str) -> StoreFullError:
+    """Return the error of a store that holds less than it may, because its disk is full."""
+    return StoreFullError(
+        f"The disk of {path} is full; make room on it. Messages are still sent, and deleted once"
+        " they are acknowledged."
+    )
 
 
 def _create(file: sqlite3.Connection, path: str, owner: OutboxOwner, first: OutboxProgress) -> None:
@@ -112,6 +127,12 @@ class OutboxLimits(NamedTuple):
     messages_max: int
     bytes_max: int
 
+    def lacks_bytes(self, path: str) -> int:
+        """Return how many bytes the store's disk lacks for all that the store may hold."""
+        files = Path(path), Path(f"{path}-wal")
+        has = sum(file.stat().st_size for file in files if file.exists())
+        return max(0, self.bytes_max - has - disk_usage(Path(path).parent).free)
+
 
 class Outbox:
     """The store of one publisher. Thread-safe; every method may raise StoreError."""
@@ -134,6 +155,7 @@ class Outbox:
         self._limits = limits
         self._lock = threading.RLock()
         self._file = open_file(path, owner, OutboxProgress(None, now_ms * 10**6, 0, 0))
+        self._reserve = Reserve(path, limits.bytes_max)
         self._synchronous = "FULL" if sync_each else "NORMAL"
         self._file.execute(f"PRAGMA synchronous = {self._synchronous}")
         self._messages = self._bytes = self._last = 0
@@ -192,8 +214,7 @@ class Outbox:
         with self._lock:
             self._file.execute("PRAGMA synchronous = FULL")
             try:
-                with self._transaction():
-                    self._set_progress(self._progress._replace(sent=number))
+                self._change(lambda: self._set_progress(self._progress._replace(sent=number)))
             finally:
                 self._file.execute(f"PRAGMA synchronous = {self._synchronous}")
 
@@ -201,8 +222,7 @@ class Outbox:
         """Record the partition; raise StoreError when another one was written before."""
         known = self._progress.partition
         if known is None:
-            with self._transaction():
-                self._set_progress(self._progress._replace(partition=partition))
+            self._change(lambda: self._set_progress(self._progress._replace(partition=partition)))
         elif known != partition:
             raise StoreError(
                 f"{self._path} was sent to partition {known}; a publisher writes one partition,"
@@ -213,10 +233,13 @@ class Outbox:
         """Delete the messages that an acknowledgement covers; an older one changes nothing."""
         if number <= self._progress.acknowledged:
             return
-        with self._transaction():
+
+        def change() -> None:
             self._delete(number)
             floor = max(self._progress.floor, number)
             self._set_progress(self._progress._replace(floor=floor, acknowledged=number))
+
+        self._change(change)
 
     def settle(self, accepted: int, *, gap_allowed: bool) -> None:
         """Adopt the highest number that the service has accepted, as reported at logon.
@@ -225,7 +248,8 @@ class Outbox:
         new numbers above it. Raises PublishGapError when the service has accepted less than it
         acknowledged, unless `gap_allowed`: the messages between are already deleted here.
         """
-        with self._transaction():
+
+        def change() -> None:
             known = self._progress
             if accepted < known.acknowledged and not gap_allowed:
                 raise PublishGapError(
@@ -239,8 +263,12 @@ class Outbox:
             self._last = max(self._last, floor)
             self._set_progress(known._replace(floor=floor, acknowledged=accepted))
 
+        self._change(change)
+
     def _raise_if_full(self, messages: int, size: int) -> None:
         # Checked before the transaction, so that a caller who keeps retrying costs little.
+        if not self._reserve.keep():
+            raise disk_full(self._path)
         if self._messages + messages > self._limits.messages_max:
             raise StoreFullError(
                 f"{self._path} holds {self._messages} messages; the limit is"
@@ -275,6 +303,26 @@ class Outbox:
         change = "UPDATE standing SET partition = ?, floor = ?, acknowledged = ?, sent = ?"
         self._file.execute(change, progress)
         self._progress = progress
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Make a change that a full disk must not prevent: the reserve has room for it."""
+        with self._lock:
+            try:
+                with self._transaction():
+                    change()
+            except StoreFullError:
+                if not self._reserve.release():
+                    raise
+                self._shrink_log()
+                with self._transaction():
+                    change()
+                self._shrink_log()
+                self._reserve.keep()
+
+    def _shrink_log(self) -> None:
+        """Move what SQLite's log has into the file, which grows by no more, and empty the log."""
+        with suppress(sqlite3.Error):
+            self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -81,6 +81,16 @@ class Publisher:
         self._store = Outbox(
             os.fspath(store), owner, limits, time.time_ns() // 10**6, sync_each=sync_each
         )
+        lacking = limits.lacks_bytes(os.fspath(store))
+        if lacking:
+            _LOG.warning(
+                "store_bytes_max of publisher %s is %d, %d bytes more than the disk of %s has room"
+                " for; lower it, or make room",
+                name,
+                store_bytes_max,
+                lacking,
+                os.fspath(store),
+            )
         try:
             if partition is not None:
                 self._store.keep_partition(partition)

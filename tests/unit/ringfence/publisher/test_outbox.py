@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from ringfence.publisher.errors import PublishGapError, StoreError, StoreFullError, StoreHeldError
 from ringfence.publisher.message import Message, numbered, row_of
 from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence.publisher.reserve import Reserve
+from tests.support.repository import CHECKOUT
 
 OWNER = OutboxOwner("p", "orders", "orders")
 ROOM = OutboxLimits(1000, 100_000)
@@ -280,3 +282,89 @@ def test_a_message_comes_back_from_its_row_as_it_was(
     row = row_of(5, message)
     assert numbered(*row[:-1]) == (5, message)
     assert row[-1] == message.bytes
+
+
+ON_A_FULL_DISK = """
+import sys
+from pathlib import Path
+from ringfence.publisher.errors import StoreError, StoreFullError
+from ringfence.publisher.message import Message
+from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+
+folder = Path(sys.argv[1])
+
+def opened():
+    owner, limits = OutboxOwner("p", "orders", "orders"), OutboxLimits(10**6, 1 << 24)
+    return Outbox(str(folder / "p.store"), owner, limits, 0)
+
+def fill(store):
+    kinds = []
+    for _ in range(2):  # the second is refused without a transaction
+        try:
+            while True:
+                store.append([Message(bytes(5_000), None, (), 1)])
+        except StoreError as error:
+            kinds.append(type(error).__name__)
+    return kinds
+
+store, rounds = opened(), []
+for _ in range(5):
+    kinds = fill(store)
+    (folder / "ballast").touch()
+    try:
+        with (folder / "ballast").open("ab", buffering=0) as ballast:
+            for size in (4096, 1):
+                while ballast.write(bytes(size)):
+                    pass
+    except OSError:
+        pass
+    first, last = store.last_number - store.pending + 1, store.last_number
+    store.mark_sent(last)
+    store.discard(first + store.pending // 2)
+    rounds.append((kinds, store.pending > 0))
+numbers = [each.number for each in store.after(0, 10**6, 10**9)]
+print(set(map(str, rounds)))
+store.discard(last)
+store.append([Message(b"a", None, (), 1)])
+store.close()
+again = opened()
+print(numbers == list(range(numbers[0], last + 1)), again.pending, again.last_number == last + 1)
+"""
+
+
+def test_a_full_disk_stops_no_message_from_being_sent_and_deleted(tmp_path: Path) -> None:
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not permitted: no user namespaces here")
+    mounted = 'mount -t tmpfs -o size=20m none "$0" && exec "$@"'
+    program = [sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)]
+    done = subprocess.run(
+        [*namespace, "sh", "-c", mounted, str(tmp_path), *program],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        timeout=60,
+    )
+    full = "{\"(['StoreFullError', 'StoreFullError'], True)\"}"
+    assert (done.stdout, done.stderr) == (f"{full}\nTrue 1 True\n", "")
+
+
+def test_a_reserve_is_created_with_the_store_and_given_up_once(tmp_path: Path) -> None:
+    opened(tmp_path)
+    file = tmp_path / "p.store-reserve"
+    assert (file.stat().st_size, stat.S_IMODE(file.stat().st_mode)) == (
+        256 * 1024 + 2 * ROOM.bytes_max,
+        0o600,
+    )
+    reserve = Reserve(str(tmp_path / "p.store"), 1 << 40)
+    assert file.stat().st_size == 8 * 1024 * 1024
+    assert [reserve.release(), reserve.release(), file.exists()] == [True, False, False]
+    assert [reserve.keep(), reserve.keep(), file.exists()] == [True, True, True]
+
+
+def test_a_store_that_may_hold_more_than_its_disk_says_how_much(tmp_path: Path) -> None:
+    opened(tmp_path)
+    path, free = str(tmp_path / "p.store"), shutil.disk_usage(tmp_path).free
+    assert OutboxLimits(1, free // 2).lacks_bytes(path) == 0
+    assert OutboxLimits(1, 2 * free).lacks_bytes(path) > free // 2
