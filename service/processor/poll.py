@@ -200,9 +200,6 @@ class Poller:
         self._stopped_s = self._clock.monotonic_s()
         took_s = self._stopped_s - started_s
         self.spent_s += took_s
-        if self._rebalances != self._assignment.rebalances:
-            self._rebalances = self._assignment.rebalances
-            self._kept = deque(part for kept in self._kept for part in self._still_owned(kept))
         if isinstance(messages, Records):
             self._errors.extend(messages.errors)
         elif errors := errors_of(messages):
@@ -211,6 +208,9 @@ class Poller:
         if messages:
             self._reporter.stage("poll", took_s)
             self._kept.append(messages)
+        if self._rebalances != self._assignment.rebalances:
+            self._rebalances = self._assignment.rebalances
+            self._kept = deque(part for kept in self._kept for part in self._still_owned(kept))
 
     def _still_owned(self, messages: list[Message] | Records) -> Iterator[list[Message] | Records]:
         """Yield those of partitions that are running: another may be read from another offset."""
