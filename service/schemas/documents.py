@@ -2,6 +2,8 @@
 
 The schema of an id never changes, so a kept one stays valid. An id that the registry does not know
 stays unknown at least until the next transaction begins, so all checks of a record agree.
+What a schema or a payload may ask for is limited (`limits.py`). Whatever else a decoder raises
+concerns that schema or payload alone.
 """
 
 import time
@@ -12,6 +14,7 @@ from service.config.model import SchemaRegistrySettings
 from service.schemas.avro import AvroDecoder
 from service.schemas.errors import SchemaUnusableError, SlowRegistryError, UndecodableError
 from service.schemas.json_text import JsonDecoder
+from service.schemas.limits import SCHEMA_CHARS_MAX
 from service.schemas.protobuf import ProtobufDecoder
 from service.schemas.registry import ConfluentRegistry, RegisteredSchema, SchemaRegistry
 
@@ -26,6 +29,11 @@ UNKNOWN_S: Final = 10.0
 _HEADER_BYTES: Final = 5
 _ID_MAX: Final = 2**31 - 1
 """Registries number their schemas with positive integers of 32 bits."""
+_NOT_OF_THE_DATA: Final = (AssertionError, ImportError, MemoryError, OSError)
+"""Errors of the program and the machine. Decoders compare lengths with the data before they
+allocate anything, so a lack of memory is the machine's.
+"""
+_CAUSE_CHARS_MAX: Final = 200
 
 
 class Decoder(Protocol):
@@ -35,7 +43,7 @@ class Decoder(Protocol):
         """Return a payload without its header as a document, or raise UndecodableError."""
 
     def member(self, document: object, tokens: Sequence[str]) -> object:
-        """Return what the tokens of a JSON pointer name in a document.
+        """Return what the tokens of a JSON pointer name in a document, or raise UndecodableError.
 
         That is text (a finite number as text too), a boolean, a dict or list with any content, a
         number that is not finite, or None if there is nothing.
@@ -45,12 +53,19 @@ class Decoder(Protocol):
 class DecodedPayload(NamedTuple):
     """A decoded payload."""
 
+    number: int
+    """The id of its schema."""
     decoder: Decoder
     content: object
 
     def member(self, tokens: Sequence[str]) -> object:
         """Return what the tokens of a pointer name, as `Decoder.member` does."""
-        return self.decoder.member(self.content, tokens)
+        try:
+            return self.decoder.member(self.content, tokens)
+        except _NOT_OF_THE_DATA:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this payload
+            raise _undecodable(self.number, error) from None
 
 
 class Documents:
@@ -106,9 +121,11 @@ class Documents:
             raise UndecodableError(decoder)
         try:
             content = decoder.document(payload[_HEADER_BYTES:])
-        except UndecodableError as error:
-            raise UndecodableError(f"cannot be read by its schema {number}: {error}") from None
-        found = DecodedPayload(decoder, content)
+        except _NOT_OF_THE_DATA:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is of this payload
+            raise _undecodable(number, error) from None
+        found = DecodedPayload(number, decoder, content)
         self._last = (payload, found)
         return found
 
@@ -157,17 +174,35 @@ def schema_id(payload: bytes) -> int:
     return int.from_bytes(payload[1:_HEADER_BYTES])
 
 
+def _undecodable(number: int, error: Exception) -> UndecodableError:
+    """Return why a payload has no members, from what its decoder raised."""
+    kind = type(error).__name__
+    cause = error if isinstance(error, UndecodableError) else f"its decoder failed ({kind})"
+    return UndecodableError(f"cannot be read by its schema {number}: {cause}")
+
+
 def decoder_of(schema: RegisteredSchema) -> Decoder:
     """Return the decoder of a schema; SchemaUnusableError if it cannot be used."""
-    match schema.kind:
-        case "AVRO":
-            return AvroDecoder(schema.text, [text for _, text in schema.references])
-        case "PROTOBUF":
-            return ProtobufDecoder(schema.text, dict(schema.references))
-        case "JSON":
-            return JsonDecoder()
-        case kind:
-            raise SchemaUnusableError(f"it is of type {kind}, which Ringfence does not read")
+    if schema.kind == "JSON":
+        return JsonDecoder()
+    chars = len(schema.text) + sum(len(text) for _, text in schema.references)
+    if chars > SCHEMA_CHARS_MAX:
+        raise SchemaUnusableError(
+            f"it has {chars} characters with what it refers to, and {SCHEMA_CHARS_MAX} are the most"
+        )
+    try:
+        match schema.kind:
+            case "AVRO":
+                return AvroDecoder(schema.text, [text for _, text in schema.references])
+            case "PROTOBUF":
+                return ProtobufDecoder(schema.text, dict(schema.references))
+            case kind:
+                raise SchemaUnusableError(f"it is of type {kind}, which Ringfence does not read")
+    except (SchemaUnusableError, *_NOT_OF_THE_DATA):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is of this schema
+        cause = f"its decoder failed ({type(error).__name__}: {error})"[:_CAUSE_CHARS_MAX]
+        raise SchemaUnusableError(cause) from None
 
 
 _of_process: list[Documents] = []

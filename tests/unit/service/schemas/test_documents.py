@@ -1,5 +1,6 @@
 """Payloads by their schema id: known for ever, unknown for a while, and unavailable."""
 
+import struct
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ from service.schemas.errors import (
     SlowRegistryError,
     UndecodableError,
 )
+from service.schemas.limits import SCHEMA_CHARS_MAX
 from service.schemas.registry import RegisteredSchema
 from tests.fakes.schema_registry import payload
 from tests.support.helpers import rows
@@ -87,6 +89,79 @@ def test_the_cause_says_what_is_wrong_with_a_payload(sent: bytes, cause: str) ->
     for _ in range(2):
         with pytest.raises(UndecodableError, match=cause):
             documents.document(sent)
+
+
+class Failing:
+    """A decoder that fails with an error, of a document or of a member."""
+
+    def __init__(self, error: BaseException, *, of_member: bool) -> None:
+        self._error, self._of_member = error, of_member
+
+    def document(self, _body: bytes) -> object:
+        if not self._of_member:
+            raise self._error
+        return None
+
+    def member(self, _document: object, _tokens: object) -> object:
+        raise self._error
+
+
+FAILURES = (
+    ValueError("Exceeds the limit (4300 digits) for integer string conversion"),
+    UnicodeDecodeError("utf-8", b"secret", 0, 1, "x"),
+    *(OverflowError(), RecursionError(), KeyError("secret"), TypeError(), struct.error()),
+)
+
+
+@pytest.mark.parametrize("of_member", [False, True])
+@pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
+def test_whatever_a_decoder_raises_makes_the_payload_undecodable(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, *, of_member: bool
+) -> None:
+    decoder = Failing(error, of_member=of_member)
+    monkeypatch.setattr(module, "AvroDecoder", lambda *_: decoder)
+    with pytest.raises(UndecodableError) as raised:
+        text(Documents(Registry(_7=STRING)), payload(7, b"secret"))
+    kind = type(error).__name__
+    assert str(raised.value) == f"cannot be read by its schema 7: its decoder failed ({kind})"
+
+
+@pytest.mark.parametrize("of_member", [False, True])
+@pytest.mark.parametrize("error", [MemoryError(), AssertionError(), ImportError(), OSError()])
+def test_what_the_machine_or_the_program_lacks_is_no_fault_of_the_payload(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, *, of_member: bool
+) -> None:
+    decoder = Failing(error, of_member=of_member)
+    monkeypatch.setattr(module, "AvroDecoder", lambda *_: decoder)
+    with pytest.raises(type(error)):
+        text(Documents(Registry(_7=STRING)), payload(7, b""))
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
+def test_whatever_making_a_decoder_raises_makes_the_schema_unusable_once(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "AvroDecoder", fail)
+    registry, results = Registry(_7=STRING), list[str]()
+    documents = Documents(registry, results.append)
+    for _ in range(2):
+        with pytest.raises(UndecodableError, match="7, which cannot be used: its decoder failed"):
+            documents.document(payload(7, b""))
+    assert (registry.asked, results) == ([7], ["unusable"])
+
+
+def test_a_schema_is_limited_with_all_that_it_refers_to() -> None:
+    half = " " * (SCHEMA_CHARS_MAX // 2)
+    most = RegisteredSchema("AVRO", '"string"', (("a", f'"int"{half}'),))
+    more = RegisteredSchema("AVRO", '"string"', (("a", f'"int"{half}'), ("b", f'"int"{half}')))
+    documents = Documents(Registry(_1=most, _2=more))
+    assert text(documents, payload(1, b"\x02a")) == "a"
+    cause = "it has 1048594 characters with what it refers to, and 1048576 are the most"
+    with pytest.raises(UndecodableError, match=f"has schema 2, which cannot be used: {cause}"):
+        documents.document(payload(2, b"\x02a"))
 
 
 def test_an_unusable_schema_is_asked_for_once() -> None:
