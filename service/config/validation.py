@@ -57,6 +57,8 @@ _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
+_TOKENS_MAX: Final = 50
+"""Names and indexes of a pointer. Finding the way of each takes some frames of Python's stack."""
 
 _TARGETS = ("output", "dead_letter")
 
@@ -190,6 +192,9 @@ def _argument_problems(
             'for "~" and ~1 for "/"'
         )
         yield ConfigIssue(f"{what}: {{{placeholder}}} is not a JSON pointer", fix)
+    elif kind != "header" and argument.count("/") > _TOKENS_MAX:
+        most = f"{{{kind}:…}} has more than {_TOKENS_MAX} names and indexes"
+        yield ConfigIssue(f"{what}: {most}", "name a member that is nested less deeply")
 
 
 def is_pointer(text: str) -> bool:

@@ -1,32 +1,69 @@
 """Avro: reads binary data by the schema with which it was written.
 
-For each type of a schema there is a function that reads a value at a position. Hostile data costs
-time and memory in proportion to its length, and never ends the process: Python bounds the depth.
-Only the requested member becomes text.
+One walk over a payload finds the places of all members that pointers have named so far, for this
+schema and in this process. It passes over everything else and makes nothing of it. Only the
+requested member becomes a value, so other members may contain anything.
+What always holds: whether a payload can be walked does not depend on the pointers, so every record
+has the same fate in every process. A walk takes steps in proportion to the bytes of the payload,
+and values that need no bytes take none. It uses a stack of its own, whose depth is limited.
 """
 
-import json
 import math
-import struct
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any, Final
 
+from service.schemas.avro_types import (
+    ARRAY,
+    ENTRY,
+    LENGTH,
+    MAP,
+    NUMBER,
+    PLACE,
+    RECORD,
+    SHORT,
+    SIZED,
+    UNION,
+    ArrayType,
+    LeafType,
+    MapType,
+    RecordType,
+    Single,
+    Step,
+    Type,
+    UnionType,
+    bytes_at,
+    joined,
+    long_at,
+    sized,
+    types_of,
+)
 from service.schemas.errors import SchemaUnusableError, UndecodableError
-from service.schemas.json_text import member_of
-from service.schemas.number_text import bytes_text, decimal_text, double_text, single_text
+from service.schemas.json_text import index_of, member_of
+from service.schemas.limits import CONTAINERS_MIN, CONTAINERS_PER_BYTE, DEPTH_MAX
+from service.schemas.number_text import bytes_text, double_text, single_text
 
-Reader = Callable[[bytes, int], tuple[object, int]]
-"""Reads a value of the data at a position; returns it with the position after it."""
-
-_SHORT: Final = "it ends too early"
-_DOUBLE: Final = struct.Struct("<d")
-_SINGLE: Final = struct.Struct("<f")
-_LONG_BYTES_MAX: Final = 10
+_LONG: Final = 0x80
+"""The bit of a byte of a number that has more bytes."""
 _LONG_OR_NEGATIVE: Final = 0x81
-"""Bits of the first byte of a number that has more bytes, or is below 0."""
-_UUID_BYTES: Final = 16
-_SCALE_MAX: Final = 1000
+_ROOT: Final = ""
+"""The name of the whole value."""
+
+_Wanted = dict[str, "_Wanted"]
+"""Tokens of pointers by those before them."""
+
+
+class _Chosen(dict[object, object]):
+    """The items of an array that pointers name, by their indexes."""
+
+
+class _Walked:
+    """A payload with the places that a plan has found in it."""
+
+    __slots__ = ("body", "found", "plan")
+
+    def __init__(self, body: bytes, plan: Step, found: object) -> None:
+        self.body, self.plan, self.found = body, plan, found
 
 
 class AvroDecoder:
@@ -37,38 +74,56 @@ class AvroDecoder:
 
         SchemaUnusableError if a text is not an Avro schema.
         """
-        names: dict[str, Reader] = {}
         try:
-            for each in references:
-                _Compiler(names).reader(json.loads(each), "")
-            schema = json.loads(text)
-            self._read = _Compiler(names).reader(schema, "")
+            self._type, self._is_bytes = types_of([*references, text])
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             cause = f"it is not an Avro schema ({type(error).__name__}: {error})"
             raise SchemaUnusableError(cause) from None
-        kind = schema.get("type") if isinstance(schema, dict) else schema
-        self._is_bytes = kind == "bytes"
-        """Serializers write the value of such a schema alone, without its length."""
+        self._pointers: set[tuple[str, ...]] = set()
+        self._wanted: _Wanted = {}
+        self._plan = self._type.skip
 
     def document(self, body: bytes) -> object:
-        """Return the value in Python's types; UndecodableError if the body is not one."""
-        if self._is_bytes:
-            return body
-        try:
-            value, end = self._read(body, 0)
-        except (IndexError, struct.error):
-            raise UndecodableError(_SHORT) from None
-        except UnicodeDecodeError:
-            raise UndecodableError("text in it is not UTF-8") from None
-        except RecursionError:
-            raise UndecodableError("it is nested too deeply") from None
-        if end != len(body):
-            raise UndecodableError("more bytes follow than its schema describes")
-        return value
+        """Return a payload with its places; UndecodableError if it is not data of the schema."""
+        return _Walked(body, self._plan, self._walked(body))
 
     def member(self, document: object, tokens: Sequence[str]) -> object:
-        """Return what the tokens of a JSON pointer name, as `Decoder.member` describes it."""
-        return _text(member_of(document, tokens))
+        """Return what the tokens of a JSON pointer name, as `Decoder.member` describes it.
+
+        A pointer that is new makes a new plan. UndecodableError if the bytes of the member are no
+        value of its type.
+        """
+        assert isinstance(document, _Walked)
+        pointer = tuple(tokens)
+        if pointer not in self._pointers:
+            self._want(pointer)
+        if document.plan is not self._plan:
+            document.plan, document.found = self._plan, self._walked(document.body)
+        found = member_of(document.found, pointer)
+        if isinstance(found, tuple):
+            read, at = found
+            return _text(read(document.body, at))
+        return [] if isinstance(found, _Chosen) else found
+
+    def _want(self, pointer: tuple[str, ...]) -> None:
+        wanted = self._wanted
+        for token in pointer:
+            wanted = wanted.setdefault(token, {})
+        self._pointers.add(pointer)
+        self._plan = _Planner().step(self._type, _ROOT, self._wanted)
+
+    def _walked(self, body: bytes) -> object:
+        """Return what of a body is wanted: a place, or a dict of them."""
+        if self._is_bytes:
+            return _whole, 0
+        try:
+            return _walk(self._plan, body)
+        except IndexError:
+            raise UndecodableError(SHORT) from None
+
+
+def _whole(data: bytes, _at: int) -> object:
+    return data
 
 
 def _text(found: object) -> object:
@@ -79,7 +134,7 @@ def _text(found: object) -> object:
         case int():
             return str(found)
         case float() if math.isfinite(found):
-            return single_text(found) if isinstance(found, _Single) else double_text(found)
+            return single_text(found) if isinstance(found, Single) else double_text(found)
         case float():
             return float(found)
         case bytes():
@@ -88,240 +143,187 @@ def _text(found: object) -> object:
             return found
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at
-    number, shift = byte & 0x7F, 7
-    while byte & 0x80:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 7 * _LONG_BYTES_MAX:
-            raise UndecodableError("a number in it has too many bytes")
-    return (number >> 1) ^ -(number & 1), at
+class _Planner:
+    """Makes the steps that remember the places of what is wanted."""
 
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int], Step] = {}
+        """By type and wanted tokens. The branches of a union may lead to the same types again."""
 
-def _null(_data: bytes, at: int) -> tuple[object, int]:
-    return None, at
+    def step(self, kind: Type, name: object, wanted: _Wanted | None) -> Step:
+        """Return the step over a value, which remembers it by its name if it is wanted."""
+        if wanted is None:
+            return kind.skip
+        key = id(kind), id(wanted)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self._step(kind, name, wanted)
+        return found
 
-
-def _boolean(data: bytes, at: int) -> tuple[object, int]:
-    if data[at] > 1:
-        raise UndecodableError("a boolean in it is neither 0 nor 1")
-    return data[at] == 1, at + 1
-
-
-class _Single(float):
-    """A number of single precision, whose text is shorter than that of the same double."""
-
-
-def _single(data: bytes, at: int) -> tuple[object, int]:
-    (number,) = _SINGLE.unpack_from(data, at)
-    return _Single(number), at + 4
-
-
-def _double(data: bytes, at: int) -> tuple[object, int]:
-    (number,) = _DOUBLE.unpack_from(data, at)
-    return number, at + 8
-
-
-def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    length = data[at]
-    if length & _LONG_OR_NEGATIVE:
-        length, at = _long(data, at)
-        at -= 1
-    else:
-        length >>= 1  # of one byte, as nearly all are
-    end = at + 1 + length
-    if length < 0 or end > len(data):
-        raise UndecodableError(_SHORT)
-    return data[at + 1 : end], end
-
-
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    text, at = _bytes(data, at)
-    return text.decode(), at
-
-
-_PRIMITIVES: Final[Mapping[str, Reader]] = {
-    "null": _null,
-    "boolean": _boolean,
-    "int": _long,
-    "long": _long,
-    "float": _single,
-    "double": _double,
-    "bytes": _bytes,
-    "string": _string,
-}
-
-
-def _number(value: bytes, scale: int) -> str:
-    return decimal_text(int.from_bytes(value, signed=True), scale)
-
-
-def _scale_of(schema: Mapping[str, Any]) -> int | None:
-    """Return the scale of a decimal; None for other types, and for one that Avro says to ignore."""
-    scale, precision = schema.get("scale", 0), schema.get("precision")
-    is_decimal = schema.get("logicalType") == "decimal" and isinstance(precision, int)
-    return scale if is_decimal and isinstance(scale, int) and 0 <= scale <= _SCALE_MAX else None
-
-
-class _Compiler:
-    """Makes the readers of types; adds those of named types to `names`, and finds them there."""
-
-    def __init__(self, names: dict[str, Reader]) -> None:
-        self._names = names
-
-    def reader(self, schema: object, space: str) -> Reader:
-        """Return the reader of a type in a namespace; ValueError and others if it is not a type."""
-        if isinstance(schema, str):
-            return self._named(schema, space)
-        if isinstance(schema, list):
-            return _union([self.reader(each, space) for each in schema])
-        if not isinstance(schema, dict):
-            raise TypeError("a type is neither a name, a list nor an object")
-        return self._complex(schema, space)
-
-    def _complex(self, schema: Mapping[str, Any], space: str) -> Reader:
-        kind = schema["type"]
+    def _step(self, kind: Type, name: object, wanted: _Wanted) -> Step:
         match kind:
-            case "record" | "error":
-                made = self._record(schema, space)
-            case "enum":
-                made = self._defined(schema, space, _enum(schema["symbols"]))
-            case "fixed":
-                made = self._defined(schema, space, _fixed(schema))
-            case "array":
-                made = _array(self.reader(schema["items"], space))
-            case "map":
-                made = _map(self.reader(schema["values"], space))
-            case "bytes" if (scale := _scale_of(schema)) is not None:
-                made = _decimal(scale)
-            case _:
-                made = self.reader(kind, space)
-        return made
-
-    def _named(self, name: str, space: str) -> Reader:
-        if name in _PRIMITIVES:
-            return _PRIMITIVES[name]
-        full = name if "." in name or not space else f"{space}.{name}"
-        known = self._names.get(full) or self._names.get(name)
-        if known is None:
-            raise ValueError(f"it does not define {name}")
-        return known
-
-    def _defined(self, schema: Mapping[str, Any], space: str, reader: Reader) -> Reader:
-        self._names[_full_name(schema, space)] = reader
-        return reader
-
-    def _record(self, schema: Mapping[str, Any], space: str) -> Reader:
-        name = _full_name(schema, space)
-        fields: list[tuple[str, Reader]] = []
-
-        def read(data: bytes, at: int) -> tuple[object, int]:
-            record: dict[str, object] = {}
-            for field, reader in fields:
-                record[field], at = reader(data, at)
-            return record, at
-
-        self._names[name] = read  # first, since its fields may name it
-        inner = name.rpartition(".")[0]
-        fields += [(each["name"], self.reader(each["type"], inner)) for each in schema["fields"]]
-        return read
+            case LeafType():
+                return PLACE, (name, kind.read, kind.skip)
+            case UnionType():
+                return UNION, tuple(self.step(each, name, wanted) for each in kind.branches)
+            case RecordType():
+                steps = [self.step(each, to, wanted.get(to)) for to, each in kind.fields]
+                return RECORD, (name, joined(steps), int(kind.skip[0] == RECORD))
+            case ArrayType():
+                chosen = [
+                    (index, self.step(kind.items, token, wanted[token]))
+                    for token in wanted
+                    if (index := index_of(token)) is not None
+                ]
+                return ARRAY, (name, kind.items.skip, sorted(chosen, key=lambda each: each[0]))
+            case MapType():
+                keys = {
+                    token.encode(errors="surrogatepass"): self.step(kind.values, token, within)
+                    for token, within in wanted.items()
+                }
+                return MAP, (name, (ENTRY, (keys, kind.values.skip)))
 
 
-def _full_name(schema: Mapping[str, Any], space: str) -> str:
-    name: str = schema["name"]
-    if "." in name:
-        return name
-    within = schema.get("namespace", space)
-    return f"{within}.{name}" if within else name
+def _walk(plan: Step, data: bytes) -> object:  # noqa: C901, PLR0912 - one loop without calls: it runs for each value
+    """Return what a plan remembers of a value: a place, a dict of them, or None.
+
+    IndexError if the data ends too early; UndecodableError for anything else that is wrong.
+    """
+    end, at = len(data), 0
+    levels = _Levels(data)
+    steps: Iterator[Step] | None = iter((plan,))
+    while steps is not None:
+        for step in steps:
+            code, arg = step
+            while code >= UNION:
+                if code == UNION:
+                    number = data[at]
+                    if number & _LONG_OR_NEGATIVE:
+                        number, at = long_at(data, at)
+                    else:
+                        number >>= 1  # of one byte, as nearly all are
+                        at += 1
+                    if not 0 <= number < len(arg):
+                        raise UndecodableError("a union in it names a type that it does not have")
+                    code, arg = arg[number]
+                elif code == PLACE:
+                    name, read, (code, arg) = arg
+                    levels.into[name] = read, at
+                else:
+                    key, at = bytes_at(data, at)
+                    keys, other = arg
+                    code, arg = keys.get(key, other)
+            if code == LENGTH:
+                length = data[at]
+                if length & _LONG_OR_NEGATIVE:
+                    _, at = bytes_at(data, at)
+                else:
+                    at += 1 + (length >> 1)
+            elif code == SIZED:
+                at += arg
+            elif code == NUMBER:
+                if data[at] < _LONG:
+                    at += 1
+                else:
+                    _, at = long_at(data, at)
+            else:
+                steps = levels.enter(steps, code, arg)
+                break
+        else:
+            steps, at = levels.resume(at)
+    if at > end:
+        raise UndecodableError(SHORT)
+    if at < end:
+        raise UndecodableError("more bytes follow than its schema describes")
+    return levels.into.get(_ROOT)
 
 
-def _union(branches: Sequence[Reader]) -> Reader:
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        number, at = _long(data, at)
-        if not 0 <= number < len(branches):
-            raise UndecodableError("a union in it names a type that it does not have")
-        return branches[number](data, at)
+class _Levels:
+    """The records, arrays and maps that a walk is in, and what it remembers of them."""
 
-    return read
+    __slots__ = ("_data", "_depth", "_index", "_items", "_left", "_outer", "into")
 
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.into: dict[object, object] = {}
+        """What is remembered of the innermost one that is wanted."""
+        self._items: tuple[Step, Sequence[tuple[int, Step]]] | None = None
+        """Of an array or map: the step of an item, and index and step of those that differ."""
+        self._index = self._depth = 0
+        self._left = self._most
+        self._outer: list[tuple[Any, ...]] = []
 
-def _enum(symbols: Sequence[str]) -> Reader:
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        number, at = _long(data, at)
-        if not 0 <= number < len(symbols):
-            raise UndecodableError("an enum in it has a symbol that its schema lacks")
-        return symbols[number], at
+    @property
+    def _most(self) -> int:
+        return CONTAINERS_MIN + CONTAINERS_PER_BYTE * len(self._data)
 
-    return read
+    def enter(self, steps: Iterator[Step], code: int, arg: tuple[Any, ...]) -> Iterator[Step]:
+        """Return the steps within a container; those around it are continued by `resume`."""
+        self._outer.append((steps, self.into, self._items, self._index, self._depth))
+        name, own = arg[0], arg[1]
+        if name is not None:
+            outer, self.into = self.into, _Chosen() if code == ARRAY else {}
+            outer[name] = self.into
+        if code == RECORD:
+            counted: int = arg[2]
+            self._items = None
+        else:
+            counted = 1
+            self._items, self._index, own = (own, arg[2] if code == ARRAY else ()), 0, ()
+        self._depth += counted
+        self._left -= counted
+        if self._depth > DEPTH_MAX:
+            raise UndecodableError(f"it is nested deeper than {DEPTH_MAX} levels")
+        if self._left < 0:
+            size = len(self._data)
+            raise UndecodableError(
+                f"it has more than {self._most} records, arrays and maps in {size} bytes"
+            )
+        return iter(own)
 
+    def resume(self, at: int) -> tuple[Iterator[Step] | None, int]:
+        """Return the steps after the last one: another block of items, or what is around.
 
-def _fixed(schema: Mapping[str, Any]) -> Reader:
-    size: Any = schema["size"]
-    scale = _scale_of(schema)
-    if not isinstance(size, int) or size < 0:
-        raise ValueError("the size of a fixed type is no number")
-    is_uuid = schema.get("logicalType") == "uuid" and size == _UUID_BYTES
-
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        end = at + size
-        if end > len(data):
-            raise UndecodableError(_SHORT)
-        value = data[at:end]
-        if is_uuid:
-            return str(uuid.UUID(bytes=value)), end
-        return value if scale is None else _number(value, scale), end
-
-    return read
-
-
-def _decimal(scale: int) -> Reader:
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        value, at = _bytes(data, at)
-        return _number(value, scale), at
-
-    return read
+        None if it was the last step of all; and the position after the count of a block.
+        """
+        if self._items is not None:
+            count, at = _count(self._data, at)
+            if count:
+                item, chosen = self._items
+                if item[0] != SIZED and count > len(self._data) - at:
+                    raise UndecodableError(SHORT)  # each item has a byte at least
+                first, self._index = self._index, self._index + count
+                return iter(_block(item, chosen, first, count)), at
+        if not self._outer:
+            return None, at
+        steps, self.into, self._items, self._index, self._depth = self._outer.pop()
+        return steps, at
 
 
 def _count(data: bytes, at: int) -> tuple[int, int]:
     """Return how many items a block has, 0 for the last one, and the position of the first."""
-    count, at = _long(data, at)
+    count, at = long_at(data, at)
     if count < 0:
-        _, at = _long(data, at)  # its size in bytes
+        _, at = long_at(data, at)  # its size in bytes
     return abs(count), at
 
 
-def _array(reader: Reader) -> Reader:
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        items: list[object] = []
-        count, at = _count(data, at)
-        while count:
-            for _ in range(count):
-                before = at
-                value, at = reader(data, at)
-                items.append(value)
-                if at == before:
-                    break  # items without bytes are all alike; their number may be anything
-            count, at = _count(data, at)
-        return items, at
-
-    return read
+def _block(
+    item: Step, chosen: Sequence[tuple[int, Step]], first: int, count: int
+) -> Iterable[Step]:
+    """Return the steps of a block of items, which begins at an index."""
+    if not chosen:
+        return _alike(item, count)
+    parts: list[Iterable[Step]] = []
+    after = first + count
+    for index, step in chosen:
+        if first <= index < after:
+            parts += (_alike(item, index - first), (step,))
+            first = index + 1
+    return chain(*parts, _alike(item, after - first))
 
 
-def _map(reader: Reader) -> Reader:
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        members: dict[str, object] = {}
-        count, at = _count(data, at)
-        while count:
-            for _ in range(count):
-                key, at = _string(data, at)
-                members[key], at = reader(data, at)
-            count, at = _count(data, at)
-        return members, at
-
-    return read
+def _alike(item: Step, count: int) -> Iterable[Step]:
+    """Return the steps of as many items, in one where their size is known."""
+    code, size = item
+    return (sized(size * count),) if code == SIZED else repeat(item, count)

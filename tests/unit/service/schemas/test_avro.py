@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from service.schemas.avro import AvroDecoder
 from service.schemas.errors import SchemaUnusableError, UndecodableError
+from service.schemas.limits import DECIMAL_BYTES_MAX, DEPTH_MAX
 from tests.support.helpers import rows
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -164,13 +165,54 @@ def test_a_number_that_json_lacks_is_none(number: float) -> None:
         "too deep": (
             {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]},
             b"\x02" * 1_000_000 + b"\x00",
-            "it is nested too deeply",
+            "it is nested deeper than 500 levels",
         ),
     },
 )
 def test_other_bytes_are_undecodable(schema: object, body: bytes, cause: str) -> None:
     with pytest.raises(UndecodableError, match=cause):
         member(schema, body)
+
+
+def test_a_decimal_has_a_limit_that_concerns_no_other_member() -> None:
+    decoder = AvroDecoder(json.dumps({
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "price", "type": DECIMAL}, {"name": "id", "type": "string"}],
+    }))  # fmt: skip
+    for size in (DECIMAL_BYTES_MAX, DECIMAL_BYTES_MAX + 1, 100_000):
+        body = written("bytes", b"\x7f" * size) + b"\x04id"
+        document = decoder.document(body)
+        assert decoder.member(document, ["id"]) == "id"
+        if size == DECIMAL_BYTES_MAX:
+            assert len(str(decoder.member(document, ["price"]))) == 2409
+            continue
+        with pytest.raises(UndecodableError, match="a decimal in it has more than 1000 bytes"):
+            decoder.member(document, ["price"])
+
+
+def test_what_no_pointer_names_may_contain_anything() -> None:
+    fields = [{"name": name, "type": "string"} for name in ("id", "name")]
+    decoder = AvroDecoder(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    document = decoder.document(b"\x02a\x02\xff")
+    with pytest.raises(UndecodableError, match="text in it is not UTF-8"):
+        decoder.member(document, ["name"])
+    assert decoder.member(document, ["id"]) == "a"
+
+
+@pytest.mark.parametrize("tokens", [[], ["n"], ["n"] * 40])
+def test_records_may_have_as_many_levels_as_the_limit(tokens: list[str]) -> None:
+    schema = {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
+    assert member(schema, b"\x02" * (DEPTH_MAX - 1) + b"\x00", *tokens) == {}
+    with pytest.raises(UndecodableError, match="deeper than 500 levels"):
+        member(schema, b"\x02" * DEPTH_MAX + b"\x00", *tokens)
+
+
+def test_a_schema_may_have_as_many_levels_as_the_limit() -> None:
+    opened = '{"type": "array", "items": '
+    AvroDecoder(opened * DEPTH_MAX + '"int"' + "}" * DEPTH_MAX)
+    with pytest.raises(SchemaUnusableError, match="it is nested deeper than 500 levels"):
+        AvroDecoder(opened * (DEPTH_MAX + 1) + '"int"' + "}" * (DEPTH_MAX + 1))
 
 
 def test_items_without_bytes_cost_nothing_however_many_they_are() -> None:
