@@ -41,21 +41,26 @@ def file_of(text: str, name: str) -> Any:
 
     Some producers register the descriptor in Base64, and some registries return it as such.
     """
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
     if _BASE64.fullmatch(text):
         return _unpacked(text, name)
-    from proto_schema_parser import ast
     from proto_schema_parser.parser import Parser
 
     strict = _strict()
     try:
         source = Parser(setup_lexer=strict, setup_parser=strict).parse(text)
+        if source.edition is None:
+            return _described(source, name)
     except Exception as error:  # noqa: BLE001 - the parser has no error of its own
         cause = f"{type(error).__name__}: {error}"[:_CAUSE_CHARS_MAX]
         raise SchemaUnusableError(f"it is not a .proto file ({cause})") from None
-    if source.edition is not None:
-        raise SchemaUnusableError("it is written in an edition of Protobuf, not proto2 or proto3")
+    raise SchemaUnusableError("it is written in an edition of Protobuf, not proto2 or proto3")
+
+
+def _described(source: Any, name: str) -> Any:
+    """Return the descriptor of a syntax tree; ValueError for a number beyond 32 bits."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from proto_schema_parser import ast
+
     file = FileDescriptorProto(name=name, syntax=source.syntax or "proto2")
     maker = _Maker(ast, file.syntax)
     for each in source.file_elements:

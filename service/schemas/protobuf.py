@@ -2,28 +2,30 @@
 
 A field is named as in the file. A field without presence that has its default, such as an empty
 string, counts as not set: the payload is the same in both cases, and an unset id is not an id.
+
+For each pointer the Protobuf library reads a message with a type that has only the fields on the
+way to the member (`proto_part.py`), so everything else is skipped as an unknown field.
+What always holds: a payload takes time and memory in proportion to its length, however many fields
+its schema has, and a pointer finds the same in every process.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, cast
 
 from service.schemas.errors import SchemaUnusableError, UndecodableError
 from service.schemas.json_text import item_of
 from service.schemas.number_text import bytes_text, double_text, single_text
+from service.schemas.proto_part import WRAPPERS, Parts
 from service.schemas.proto_source import file_of
 
 _CAUSE_CHARS_MAX: Final = 200
 _OWN: Final = "schema.proto"
+_FIRST: Final = (0,)
+"""The indexes of the first type of a file, which nearly all payloads have."""
 _KNOWN: Final = "google/protobuf/"
 """The Protobuf library contains the files below this path."""
-_WRAPPERS: Final = frozenset(
-    f"google.protobuf.{kind}Value"
-    for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
-"""Messages that are read as the value in them."""
-
 # Numbers of `FieldDescriptorProto.Type`.
 _DOUBLE: Final = 1
 _FLOATS: Final = frozenset({_DOUBLE, 2})
@@ -42,13 +44,13 @@ class ProtobufDecoder:
 
         SchemaUnusableError if a text is not a .proto file.
         """
-        from google.protobuf import message, message_factory
+        from google.protobuf import message
         from google.protobuf.descriptor_pool import DescriptorPool
 
         self._errors = (message.DecodeError, ValueError, RecursionError)
         self._pool = DescriptorPool()
-        self._class_of = message_factory.GetMessageClass
-        self._classes: dict[tuple[int, ...], Any] = {}
+        self._parts = Parts(self._pool)
+        self._roots: dict[tuple[int, ...], _Root] = {}
         self._file = file_of(text, _OWN)
         try:
             self._add(self._file, references, {_OWN})
@@ -60,19 +62,19 @@ class ProtobufDecoder:
         """Add a file to the pool, after those that it imports."""
         found = []
         for path in file.dependency:
-            imported = _imported(path, references)
-            if imported is None:
-                continue  # of options only, or else the pool misses a type
-            found.append(path)
             if path not in added:
+                imported = _imported(path, references)
+                if imported is None:
+                    continue  # of options only, or else the pool misses a type
                 added.add(path)
                 self._add(imported, references, added)
+            found.append(path)
         del file.dependency[:]
         file.dependency.extend(found)
         self._pool.AddSerializedFile(file.SerializeToString())
 
     def document(self, body: bytes) -> object:
-        """Return the message; UndecodableError if the body is not one.
+        """Return the type of a message and its bytes; UndecodableError if it names no type.
 
         The body begins with the indexes of the message type: their count and then each index, as
         zigzag numbers. A single 0 stands for the first type of the file.
@@ -81,13 +83,9 @@ class ProtobufDecoder:
             indexes, at = _indexes(body)
         except IndexError:
             raise UndecodableError("it ends within the indexes of its message") from None
-        make = self._classes.get(indexes) or self._made(indexes)
-        try:
-            return make.FromString(body[at:])
-        except self._errors:
-            raise UndecodableError("its bytes are not a message of its schema") from None
+        return self._roots.get(indexes) or self._root(indexes), body[at:]
 
-    def _made(self, indexes: tuple[int, ...]) -> Any:
+    def _root(self, indexes: tuple[int, ...]) -> "_Root":
         names, messages = [self._file.package] * bool(self._file.package), self._file.message_type
         for index in indexes:
             # Java counts messages alone; other clients also count what maps stand for.
@@ -97,13 +95,24 @@ class ProtobufDecoder:
                 raise UndecodableError("its indexes name no message of its schema")
             names.append(counted[index].name)
             messages = counted[index].nested_type
-        found = self._class_of(self._pool.FindMessageTypeByName(".".join(names)))
-        self._classes[indexes] = found
+        found = _Root(self._pool.FindMessageTypeByName(".".join(names)), {})
+        self._roots[indexes] = found
         return found
 
     def member(self, document: object, tokens: Sequence[str]) -> object:
-        """Return what the tokens of a pointer name: text, a boolean, a container, or None."""
-        found: object = document
+        """Return what the tokens of a pointer name: text, a boolean, a container, or None.
+
+        UndecodableError if the bytes are not a message, or are none on the way to the member.
+        """
+        root, body = cast("tuple[_Root, bytes]", document)
+        pointer = tuple(tokens)
+        make = root.classes.get(pointer)
+        if make is None:
+            make = root.classes[pointer] = self._parts.class_of(root.message, pointer)
+        try:
+            found: object = make.FromString(body)
+        except self._errors:
+            raise UndecodableError("its bytes are not a message of its schema") from None
         for token in tokens:
             if isinstance(found, _Items):
                 found = found.item(token)
@@ -111,9 +120,18 @@ class ProtobufDecoder:
                 found = _field(found, token)
             else:
                 return None
+        if found is None or isinstance(found, str | bool):
+            return found
         if isinstance(found, _Items):
             return {} if found.is_map else []
         return {} if hasattr(found, "DESCRIPTOR") else found
+
+
+class _Root(NamedTuple):
+    """A message type that payloads name, and the classes that read it by pointers."""
+
+    message: Any
+    classes: dict[tuple[str, ...], Any]
 
 
 class _Items:
@@ -159,7 +177,7 @@ def _field(message: Any, name: str) -> object:
 def _value(value: Any, field: Any) -> object:
     """Return a single value: text, a boolean, a message, or a number that is not finite."""
     kind = field.type
-    if kind in _MESSAGES and field.message_type.full_name in _WRAPPERS:
+    if kind in _MESSAGES and field.message_type.full_name in WRAPPERS:
         return _value(value.value, field.message_type.fields_by_name["value"])
     if kind in _AS_THEY_ARE or (kind in _FLOATS and not math.isfinite(value)):
         found: object = value
@@ -193,9 +211,11 @@ def _imported(path: str, references: Mapping[str, str]) -> Any:
 
 def _indexes(body: bytes) -> tuple[tuple[int, ...], int]:
     """Return the indexes at the beginning of a body, and the position after them."""
+    if body[0] == 0:
+        return _FIRST, 1
     count, at = _zigzag(body, 0)
     if count == 0:
-        return (0,), at
+        return _FIRST, at
     if not 0 < count <= len(body):
         raise UndecodableError("its indexes have an impossible count")
     found = []

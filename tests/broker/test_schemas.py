@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from google.protobuf.message_factory import GetMessageClass
 
 from ringfence.headers import DeadLetter
 from service.schemas.protobuf import ProtobufDecoder
@@ -125,7 +126,7 @@ message Order {{
 def protobuf(registry: Apicurio, version: int) -> Encode:
     text = PROTO.format(added="optional int32 added = 4;" * (version - 1))
     number = registry.register("protobuf-value", "PROTOBUF", text)
-    make: Any = type(ProtobufDecoder(text, {}).document(b"\x02\x02"))
+    make: Any = GetMessageClass(ProtobufDecoder(text, {})._root((1,)).message)
 
     def encode(order: dict[str, Any]) -> bytes:
         message: Any = make(tenant=order["tenant"], note=order["note"])

@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 
 from service.config.model import SchemaRegistrySettings
 from service.schemas.documents import Documents
@@ -250,7 +251,7 @@ def test_real_schemas_survive_a_kill(apicurio: Apicurio) -> None:
 @pytest.mark.broker
 @pytest.mark.xdist_group("registry")
 def test_what_the_serializers_of_confluent_write_is_read(apicurio: Apicurio) -> None:
-    nested: Any = type(ProtobufDecoder(PROTOS, {}).document(b"\x04\x02\x00"))
+    nested: Any = GetMessageClass(ProtobufDecoder(PROTOS, {})._root((1, 0)).message)
     with SchemaRegistryClient({"url": apicurio.url}) as registering:
         serializers = {
             "avro": AvroSerializer(registering, LINE),

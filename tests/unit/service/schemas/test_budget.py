@@ -4,6 +4,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -213,6 +214,53 @@ def test_what_avro_data_costs_is_in_proportion_to_what_was_sent(
     size = (len(body) + len(schema.text)) * max(1, len(pointers))
     within_steps(STEPS_MIN + STEPS_PER_BYTE * size, lambda: read(schema, body, pointers))
     within_memory(MEMORY_MIN + MEMORY_PER_BYTE * size, lambda: read(schema, body, pointers))
+
+
+PROTO: Final = """
+syntax = "proto2";
+message A {
+  optional string id = 1;
+  repeated A within = 2;
+  repeated int64 packed = 3 [packed = true];
+  map<int32, A> named = 4;
+  optional group G = 5 { optional A within = 1; optional G g = 5; }
+}
+"""
+PROTOBUF: Final = {
+    "empty messages": b"\0" + b"\x12\0" * 10_000,
+    "deep messages": b"\0" + b"".join(b"\x12" + bytes([n]) for n in range(120, 0, -2)),
+    "deep groups": b"\0" + b"\x2b" * 10_000,
+    "deep groups that nobody knows": b"\0" + b"\x7b" * 10_000 + b"\x7c" * 10_000,
+    "groups that end twice": b"\0" + b"\x2b\x2c\x2c" * 5_000,
+    "packed numbers": b"\0\x1a\x90\x4e" + b"\1" * 10_000,
+    "packed numbers that end early": b"\0\x1a\xff\xff\xff\xff\x07" + b"\1" * 100,
+    "text of all memory": b"\0\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    "entries of one key": b"\0" + b"\x22\0" * 10_000,
+    "entries of many keys": b"\0" + b"".join(b"\x22\2\x08" + bytes([n]) for n in range(128)),
+    "unknown fields": b"\0" + b"\xc2\x3e\1a" * 5_000,
+    "a number without an end": b"\0\x18" + b"\xff" * 10_000,
+    "many indexes": b"\xa0\x9c\1" + b"\0" * 20_000,
+    "an index of all memory": b"\2" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f",
+    "as many indexes as bytes without an end": b"\xc8\1" + b"\xff" * 200,
+}
+
+
+@rows(("body",), {name: (body,) for name, body in PROTOBUF.items()})
+def test_what_a_protobuf_message_costs_is_in_proportion_to_its_length(body: bytes) -> None:
+    schema = RegisteredSchema("PROTOBUF", PROTO)
+    documents = Documents(Registry(schema))
+    pointers = ("id",), ("within", "9999", "id"), ("packed", "7"), ("named", "7", "id"), ("g", "g")
+    with suppress(UndecodableError):
+        documents.document(payload(1, b"\0"))  # reads the schema, with a parser of its own cost
+
+    def run() -> None:
+        for pointer in pointers:
+            with suppress(UndecodableError):
+                documents.document(payload(1, body)).member(pointer)
+
+    size = (len(body) + len(PROTO)) * len(pointers)
+    within_steps(STEPS_MIN + STEPS_PER_BYTE * size, run)
+    within_memory(MEMORY_MIN + MEMORY_PER_BYTE * size, run)
 
 
 def test_values_that_need_no_bytes_are_found_among_any_number_of_them() -> None:

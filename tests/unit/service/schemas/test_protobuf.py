@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from google.protobuf import json_format
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.schemas import protobuf
 from service.schemas.errors import SchemaUnusableError, UndecodableError
 from service.schemas.proto_source import file_of
 from service.schemas.protobuf import ProtobufDecoder
@@ -57,7 +59,7 @@ DECODER = ProtobufDecoder(SHOP, {"common.proto": COMMON})
 
 def order(**values: object) -> Any:
     """A message of the type, which `DECODER` knows by its indexes."""
-    message: Any = DECODER.document(b"\0")
+    message = GetMessageClass(DECODER._pool.FindMessageTypeByName("shop.Order"))()
     return json_format.ParseDict(values, message)
 
 
@@ -172,7 +174,7 @@ def test_the_indexes_say_of_which_type_a_message_is(indexes: bytes, tokens: list
 )
 def test_other_bytes_are_undecodable(body: bytes, cause: str) -> None:
     with pytest.raises(UndecodableError, match=cause):
-        DECODER.document(body)
+        DECODER.member(DECODER.document(body), ["order_id"])
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,13 @@ def test_other_bytes_are_undecodable(body: bytes, cause: str) -> None:
         'syntax = "proto3"; message A { int32 a = 1; int32 b = 1; }',
         'edition = "2023"; message A { int32 a = 1; }',
         'syntax = "proto3"; message A { int32 a = ',
+        'syntax = "proto3"; message A { int32 a = 99999999999; }',
+        'syntax = "proto3"; message A { int32 a = 4294967297; }',
+        'syntax = "proto3"; message A { int32 a = 536870912; }',
+        'syntax = "proto3"; enum E { A = 0; B = 99999999999; }',
+        'syntax = "proto3"; enum E { A = 0; B = ' + "9" * 5000 + "; }",
+        'syntax = "proto3"; ' + "message A { " * 2000 + "}" * 2000,
+        base64.b64encode(b"\x22\x80\x01" * 2000).decode(),
     ],
 )
 def test_a_text_that_is_no_file_is_refused(text: str) -> None:
@@ -202,6 +211,24 @@ def test_files_that_import_each_other_are_refused() -> None:
     other = 'syntax = "proto3"; import "schema.proto"; message B { A a = 1; }'
     with pytest.raises(SchemaUnusableError):
         ProtobufDecoder(text, {"b.proto": other})
+
+
+def test_files_that_all_import_each_other_are_read_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def counted(text: str, name: str) -> Any:
+        read.append(name)
+        return file_of(text, name)
+
+    monkeypatch.setattr(protobuf, "file_of", counted)
+    imports = [f'import "{at}.proto";' for at in range(20)]
+    texts = {f"{at}.proto": f'syntax = "proto3"; {"".join(imports[:at])}' for at in range(20)}
+    text = f'syntax = "proto3"; {"".join(reversed(imports))} message A {{ string id = 1; }}'
+    decoder = ProtobufDecoder(text, texts)
+    assert decoder.member(decoder.document(b"\0\x0a\1x"), ["id"]) == "x"
+    assert sorted(read) == sorted(["schema.proto", *texts])
 
 
 def test_a_descriptor_of_a_file_is_taken_for_the_file() -> None:
