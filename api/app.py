@@ -17,7 +17,12 @@ from api.auth.authorize import Authorizer
 from api.console import app as console
 from api.console.error_pages import ErrorPages
 from api.middleware.audit import AuditMiddleware
-from api.middleware.body_limit import BodyLimitMiddleware
+from api.middleware.body_limit import (
+    BodyBudget,
+    BodyLimitMiddleware,
+    BodyRefused,
+    on_body_refused,
+)
 from api.middleware.conditional import ConditionalMiddleware
 from api.middleware.declared import DeclaredMiddleware
 from api.middleware.idempotency import IdempotencyMiddleware
@@ -88,6 +93,7 @@ def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> Fa
     if view.audit is not None and resources != PROBES:
         app.include_router(audit_trail.router(view.audit))
     app.exception_handler(HTTPException)(problems.on_http_error)
+    app.exception_handler(BodyRefused)(on_body_refused)
     app.exception_handler(RequestValidationError)(problems.on_invalid)
     app.exception_handler(Unavailable)(problems.on_unavailable)
     app.exception_handler(problems.ProblemError)(problems.on_refusal)
@@ -99,7 +105,7 @@ def create_app(view: ServiceView, resources: Collection[ModuleType] = ALL) -> Fa
     if view.audit is not None:
         app.add_middleware(AuditMiddleware, log=view.audit)
     app.add_middleware(IdempotencyMiddleware)
-    app.add_middleware(BodyLimitMiddleware, bytes_max=view.body_bytes_max)
+    app.add_middleware(BodyLimitMiddleware, budget=BodyBudget(view.body_bytes_max))
     app.add_middleware(ConditionalMiddleware)
     app.add_middleware(DeclaredMiddleware, rules=app.rules)
     app.add_middleware(Authorizer, rules=app.rules, access=view.access, counts=view.metrics)

@@ -108,6 +108,7 @@ METHOD_NOT_ALLOWED: Final = ProblemKind(
 KEY_IN_PROGRESS: Final = ProblemKind(
     "idempotency-in-progress", 409, "The first request is still running"
 )
+TOO_SLOW: Final = ProblemKind("body-too-slow", 408, "The body did not arrive in time")
 TOO_LARGE: Final = ProblemKind("body-too-large", 413, "The body is too large")
 UNSUPPORTED: Final = ProblemKind(
     "unsupported-media-type", 415, "The media type of the body is not supported"
@@ -203,9 +204,8 @@ def problem_response(
 
 def on_http_error(request: Request, error: HTTPException) -> Response:
     """Respond to an error of the router: an unknown path, or a body that cannot be read."""
-    if error.status_code in {MALFORMED.status, TOO_LARGE.status}:
-        kind = MALFORMED if error.status_code == MALFORMED.status else TOO_LARGE
-        return problem_response(kind, str(error.detail), request.scope)
+    if error.status_code == MALFORMED.status:
+        return problem_response(MALFORMED, str(error.detail), request.scope)
     detail = "There is nothing at this path; /openapi.json lists all paths."
     return problem_response(NOT_FOUND, detail, request.scope)
 
@@ -231,6 +231,10 @@ def on_not_possible(request: Request, error: NotPossible) -> Response:
     return problem_response(NOT_POSSIBLE, str(error), request.scope)
 
 
+_REPORTED_MAX: Final = 100
+"""Errors of one request that are reported; each repeats a path of up to some hundred bytes."""
+
+
 def on_invalid(request: Request, error: RequestValidationError) -> Response:
     """Respond to an invalid request, with a JSON Pointer for each error."""
     faults = tuple(
@@ -239,7 +243,7 @@ def on_invalid(request: Request, error: RequestValidationError) -> Response:
             detail=str(fault["msg"]).removeprefix("Value error, "),
             code=str(fault["type"]),
         )
-        for fault in error.errors()
+        for fault in error.errors()[:_REPORTED_MAX]
     )
     detail = " ".join(f"{fault.pointer}: {fault.detail}" for fault in faults)
     return problem_response(INVALID, detail, request.scope, extras=ProblemExtras(errors=faults))

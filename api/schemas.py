@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from api.content import well_formed
 from api.ports import StatusPort
@@ -30,6 +38,10 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
+_UNKNOWN_MAX: Final = 20
+"""Unknown members of an object that are each reported."""
+
+
 class Given(Document):
     """Base class of the request documents; unknown fields are refused."""
 
@@ -38,7 +50,25 @@ class Given(Document):
     @model_validator(mode="before")
     @classmethod
     def _is_json(cls, sent: object) -> object:
-        return well_formed(sent) if isinstance(sent, dict) else sent
+        if not isinstance(sent, dict):
+            return sent
+        unknown = sent.keys() - cls.model_fields.keys()
+        if len(unknown) > _UNKNOWN_MAX:
+            raise ValueError(f"{len(unknown)} of its members are unknown")
+        return well_formed(sent)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_longer_than_it_may_be(cls, sent: object, info: ValidationInfo) -> object:
+        """Refuse a list before its items, each of which may be an error of a kilobyte."""
+        if not isinstance(sent, list):
+            return sent
+        for each in cls.model_fields[info.field_name or ""].metadata:
+            longest = getattr(each, "max_length", None)
+            if longest is not None and len(sent) > longest:
+                size = {"field_type": "List", "max_length": longest, "actual_length": len(sent)}
+                raise PydanticKnownError("too_long", size)
+        return sent
 
 
 class Info(Document):

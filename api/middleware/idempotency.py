@@ -3,7 +3,8 @@
 The same key of the same principal with the same request gets the first response again; with another
 request it is refused with 422, and while the first request is running with 409. A 503 is not kept.
 Responses are kept in the memory of this replica, for a day at most: another replica or a restarted
-process does not have them.
+process does not have them. Those of queries are kept apart from those of changes, so that a viewer
+pushes out no response to a change. Without credentials, nothing is read or kept.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import problems
 from api.audit_context import actor_in
 from api.auth.authorize import rule_of
+from api.principal import FREE, AccessRule
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
@@ -87,14 +89,15 @@ class ReplyCache:
 class IdempotencyMiddleware:
     """ASGI middleware around POST operations of the API."""
 
-    def __init__(self, app: ASGIApp, replies: ReplyCache | None = None) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._replies = replies or ReplyCache()
+        self._of_changes = ReplyCache()
+        self._of_queries = ReplyCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Replay the stored response of a POST, or pass the request on and store its response."""
         name = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
-        if name is None or scope["method"] != "POST" or not rule_of(scope).in_api:
+        if name is None or scope["method"] != "POST" or not _keeps(rule_of(scope)):
             await self._app(scope, receive, send)
             return
         if not 0 < len(name) <= KEY_CHARS_MAX:
@@ -105,13 +108,16 @@ class IdempotencyMiddleware:
         if body is None:  # the client has disconnected
             return
         key = (actor_in(scope), name)
-        known = self._replies.begin(key, _fingerprint(scope, body))
+        replies = self._of_changes if rule_of(scope).is_write else self._of_queries
+        known = replies.begin(key, _fingerprint(scope, body))
         if known is None:
-            await self._run(key, scope, _replayed(body, receive), send)
+            await self._run(replies, key, scope, _replayed(body, receive), send)
         else:
             await _known(known, _fingerprint(scope, body), scope)(scope, receive, send)
 
-    async def _run(self, key: Key, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run(
+        self, replies: ReplyCache, key: Key, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         kept: list[Message] = []
         size = 0
 
@@ -125,12 +131,16 @@ class IdempotencyMiddleware:
         try:
             await self._app(scope, receive, keep)
         except BaseException:
-            self._replies.drop(key)
+            replies.drop(key)
             raise
         if not kept or kept[0]["status"] == problems.UNAVAILABLE.status:
-            self._replies.drop(key)
+            replies.drop(key)
             return
-        self._replies.end(key, tuple(kept) if size <= REPLY_BYTES_MAX else None)
+        replies.end(key, tuple(kept) if size <= REPLY_BYTES_MAX else None)
+
+
+def _keeps(rule: AccessRule) -> bool:
+    return rule.in_api and rule.role != FREE
 
 
 class _Replay(Response):

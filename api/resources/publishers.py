@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from pydantic import FailFast, Field
 from starlette.concurrency import run_in_threadpool
 
 from api.audit_context import WithDryRun, WithReason
@@ -37,6 +37,8 @@ from service.queries.publishers import (
     SetSequence,
 )
 
+_Number = Annotated[int, Field(ge=1, le=NUMBER_MAX)]
+
 
 class Opening(Given):
     """A request to open a session."""
@@ -62,7 +64,7 @@ class Number(Given):
     partition: int | None = Field(
         default=None, ge=0, description="The partition that it writes to."
     )
-    missing: tuple[Annotated[int, Field(ge=1, le=NUMBER_MAX)], ...] = Field(
+    missing: Annotated[tuple[_Number, ...], FailFast()] = Field(
         default=(),
         max_length=1_000_000,
         description="With strategy `audit`: lower numbers that were not accepted; by default none.",
