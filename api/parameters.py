@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from fastapi import Path, Query
 from pydantic import AfterValidator, PlainValidator
 
+from api import base64url
 from api.content import well_formed
 from ringfence.headers import ID_BYTES_MAX, PUBLISHER_BYTES_MAX
 from service.queries.errors import NotPossible
@@ -209,7 +210,7 @@ _NOT_A_PAGE: Final = "The page token is not one that a page returned."
 
 def token_of(position: object) -> str:
     """Return a page token for a position in a list; the position is a JSON value."""
-    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
+    return base64url.encode(json.dumps(position).encode())
 
 
 def position_of(token: str) -> object:
@@ -217,9 +218,9 @@ def position_of(token: str) -> object:
     if not token:
         return None
     try:
-        position: object = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        position: object = json.loads(base64url.decode(token))
         well_formed(position)
-    except (ValueError, RecursionError, binascii.Error):
+    except (ValueError, RecursionError):
         raise NotPossible(_NOT_A_PAGE) from None
     return position
 

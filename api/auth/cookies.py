@@ -6,12 +6,12 @@ line of the file, and with the process that signed it, unless all replicas sign 
 key.
 """
 
-import base64
-import binascii
 import hashlib
 import hmac
 import json
 from typing import Final, NamedTuple
+
+from api import base64url
 
 NAME: Final = "ringfence_session"
 SECURE_NAME: Final = f"__Host-{NAME}"
@@ -42,7 +42,7 @@ class SessionCookies:
     def write(self, login: SignIn) -> str:
         """Return the value of a cookie."""
         body = json.dumps(login, separators=(",", ":")).encode()
-        return f"{_text(body)}.{_text(self._signature(body))}"
+        return f"{base64url.encode(body)}.{base64url.encode(self._signature(body))}"
 
     def read(self, value: str, now_s: float) -> SignIn | None:
         """Return the content of a cookie; None if it is invalid, expired or signed out."""
@@ -50,8 +50,8 @@ class SessionCookies:
             return None
         body_text, _, signature_text = value.partition(".")
         try:
-            body, signature = _bytes(body_text), _bytes(signature_text)
-        except (ValueError, binascii.Error):
+            body, signature = base64url.decode(body_text), base64url.decode(signature_text)
+        except ValueError:
             return None
         if not hmac.compare_digest(signature, self._signature(body)):
             return None
@@ -69,11 +69,3 @@ class SessionCookies:
 
     def _signature(self, body: bytes) -> bytes:
         return hmac.digest(self._key, body, "sha256")
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -3,11 +3,12 @@
 The form is a page of the console. A program sends its token with every request instead.
 """
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import quote
 
 import structlog
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api import problems
@@ -15,11 +16,14 @@ from api.auth.authenticate import Authenticator
 from api.auth.authorize import RefusalCounts, client_of, cross_origin_refusal, too_many
 from api.auth.cookies import NAME, SECURE_NAME
 from api.auth.oidc import TokenRefused
+from api.form import read_fields
 from api.principal import EXTRA, FREE, LOGIN_PAGE
+from api.problems import INVALID, ProblemError
 from service.queries.errors import Unavailable
 
 _log = structlog.stdlib.get_logger(__name__)
 _SEE_OTHER: Final = 303
+_CHARS_MAX: Final = {"token": 20_000, "next": 2_000}
 _PUBLIC: Final = {EXTRA: FREE}
 
 
@@ -28,22 +32,20 @@ def router(access: Authenticator, counts: RefusalCounts) -> APIRouter:
     routes = APIRouter(include_in_schema=False)
 
     @routes.post("/login", openapi_extra=_PUBLIC)
-    async def log_in(
-        request: Request,
-        token: Annotated[str, Form(max_length=20_000)],
-        next: Annotated[str, Form(max_length=2_000)] = "/",  # noqa: A002 - name of the form field
-    ) -> Response:
+    async def log_in(request: Request) -> Response:
         """Set the session cookie for a token, and redirect to the requested page."""
         refusal = cross_origin_refusal(request.scope, request.headers, requires_origin=False)
         if refusal is not None:
             return refusal
-        response = RedirectResponse(_local_path(next), _SEE_OTHER)
+        fields = await read_fields(request)
+        token, after = (_field(fields, name) for name in ("token", "next"))
+        response = RedirectResponse(_local_path(after), _SEE_OTHER)
         if not access.asks_who:
             return response
         try:
-            cookie = await access.log_in(token.strip())
+            cookie = await access.log_in(token)
         except TokenRefused as refused:
-            return _refused(request, refused.reason, next)
+            return _refused(request, refused.reason, after)
         except Unavailable as error:
             return problems.on_unavailable(request, error)
         _set_cookie(response, cookie, access, request)
@@ -70,6 +72,16 @@ def router(access: Authenticator, counts: RefusalCounts) -> APIRouter:
         return problems.problem_response(problems.UNAUTHENTICATED, detail, request.scope)
 
     return routes
+
+
+def _field(fields: Mapping[str, str], name: str) -> str:
+    """Return a field of the form. Raise ProblemError if it is too long, or the token is missing."""
+    value = fields.get(name, "")
+    if len(value) > _CHARS_MAX[name]:
+        raise ProblemError(INVALID, f"The field {name} has at most {_CHARS_MAX[name]} characters.")
+    if name == "token" and not value:
+        raise ProblemError(INVALID, "The field token is missing; send the token in it.")
+    return value
 
 
 def _signed_out(access: Authenticator, request: Request) -> Response:

@@ -13,22 +13,19 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.console.client import ApiProblem, PageFailed
+from api.form import read_fields
 from api.parameters import parse_position
-from api.problems import INVALID
+from api.problems import ProblemError
 from ringfence.headers import Reason
-
-FIELDS_MAX: Final = 200
 
 
 async def read(request: Request, *names: str) -> dict[str, str]:
     """Read a form, with values stripped; fields in `names` that were not sent are empty."""
-    async with request.form(max_files=0, max_fields=FIELDS_MAX) as form:
-        sent = {key: value.strip() for key, value in form.items() if isinstance(value, str)}
-    try:  # the client chooses the encoding of a form
-        "".join((*sent, *sent.values())).encode()
-    except UnicodeEncodeError:
-        detail = "The form contains text that is not valid UTF-8; fill it in again."
-        raise PageFailed(ApiProblem(INVALID.status, INVALID.name, INVALID.title, detail)) from None
+    try:
+        sent = await read_fields(request)
+    except ProblemError as error:
+        kind = error.kind
+        raise PageFailed(ApiProblem(kind.status, kind.name, kind.title, error.detail)) from None
     return dict.fromkeys(names, "") | sent
 
 

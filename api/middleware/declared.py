@@ -1,17 +1,21 @@
 """Declared requests: a request may contain only what its operation declares.
 
 A method that the path does not support is refused with 405 and an `Allow` header. An undeclared
-query parameter is refused, because a misspelled `dry_run` would make the change. So is a body that
-the operation does not accept, or one of another media type. The declarations are read from the
-routes, so no handler checks this.
+query parameter is refused, because a misspelled `dry_run` would make the change. So is one that is
+given twice, of which a proxy and the handler may read different values, unless it is declared as a
+list; and a body that the operation does not accept, or one of another media type. The declarations
+are read from the routes, so no handler checks this.
 
 Pages of the console ignore undeclared query parameters, since reading them changes nothing.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
+from fastapi._compat import field_annotation_is_sequence
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import RouteContext
@@ -37,6 +41,8 @@ class DeclaredRequest(NamedTuple):
     """The query parameters and media types that one operation accepts."""
 
     query: tuple[str, ...]
+    lists: frozenset[str]
+    """Those of `query` that may be given several times."""
     prefixes: tuple[str, ...]
     bodies: tuple[str, ...] | None
     """Media types of its body; empty if it takes none, None if the handler parses the body."""
@@ -48,12 +54,15 @@ class DeclaredRequest(NamedTuple):
         if dependant is None or (route.methods == {"GET"} and _is_page(route)):
             return None
         fields = get_flat_params(dependant)
-        named = [each.alias for each in fields if isinstance(each.field_info, Query)]
+        params = [each for each in fields if isinstance(each.field_info, Query)]
+        named = [each.alias for each in params]
+        lists = (e.alias for e in params if field_annotation_is_sequence(e.field_info.annotation))
         extra: Mapping[str, Any] = route.openapi_extra or {}
         documented = [each["name"] for each in extra.get("parameters", ()) if each["in"] == "query"]
         bodies = list(extra.get("requestBody", {}).get("content", ()))
         return cls(
             query=tuple(sorted({*named, *documented})),
+            lists=frozenset(lists),
             prefixes=tuple(n.removesuffix(ANY_NAME) for n in documented if n.endswith(ANY_NAME)),
             bodies=(
                 None
@@ -65,15 +74,23 @@ class DeclaredRequest(NamedTuple):
         )
 
     def faults(self, query: str) -> tuple[problems.FieldError, ...]:
-        """Return an error for each undeclared parameter of a query."""
-        names = dict(parse_qsl(query, keep_blank_values=True))
-        unknown = [each for each in names if not self._has(each)]
-        return tuple(self._fault(each[:_NAME_CHARS_MAX]) for each in unknown[:_REPORTED_MAX])
+        """Return an error for each parameter of a query that is undeclared or given twice."""
+        given = Counter(name for name, _ in parse_qsl(query, keep_blank_values=True))
+        faults = (self._fault(name[:_NAME_CHARS_MAX], count) for name, count in given.items())
+        return tuple(islice(filter(None, faults), _REPORTED_MAX))
 
-    def _has(self, name: str) -> bool:
-        return name in self.query or name.startswith(self.prefixes)
+    def _fault(self, name: str, count: int) -> problems.FieldError | None:
+        if name.startswith(self.prefixes):
+            return None
+        if name not in self.query:
+            return self._unknown(name)
+        if count == 1 or name in self.lists:
+            return None
+        detail = f"The parameter {name} is given {count} times; give it once."
+        pointer = problems.pointer("query", name)
+        return problems.FieldError(pointer=pointer, detail=detail, code="repeated_parameter")
 
-    def _fault(self, name: str) -> problems.FieldError:
+    def _unknown(self, name: str) -> problems.FieldError:
         known = ", ".join(self.query)
         near = nearest(name.lower().replace("-", "_"), self.query)
         hint = f"valid parameters: {known}." if known else "this operation takes none."

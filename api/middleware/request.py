@@ -23,6 +23,15 @@ from service.telemetry.gauges import OTHER
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}")
+_ONCE: Final = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-Match",
+    "If-None-Match",
+    "Origin",
+)
+"""Headers that decide what a request does: a proxy may read another one of two than we do."""
 _HSTS: Final = "max-age=31536000"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -73,6 +82,13 @@ class RequestMiddleware:
             close = {"Connection": "close"}
             rejection = problems.problem_response(problems.MALFORMED, detail, scope, headers=close)
             await rejection(scope, receive, reply)
+            return
+        repeated = next((each for each in _ONCE if len(headers.getlist(each)) > 1), None)
+        if repeated is not None:
+            detail = f"The header {repeated} is given more than once; give it once."
+            await problems.problem_response(problems.MALFORMED, detail, scope)(
+                scope, receive, reply
+            )
             return
         refusal = _refusal(scope, headers, self._allowed_hosts)
         if refusal is not None:

@@ -9,7 +9,7 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
@@ -29,6 +29,7 @@ HOST: Final = "127.0.0.1"
 MIB: Final = 1024 * 1024
 GROWTH_BYTES_MAX: Final = 32 * MIB
 SENT_BYTES: Final = 16 * MIB
+_PROBE_EVERY_S: Final = 0.05
 ATTACKER: Final = "127.0.0.2"
 VIEWER: Final = f"Authorization: Bearer {TOKENS['viewer']}"
 CHUNKED: Final = "Transfer-Encoding: chunked"
@@ -129,6 +130,7 @@ class Attacked:
             running = attacker.submit(attack)
             while not running.done():
                 self.probe()
+                wait([running], _PROBE_EVERY_S)
             running.result()
         return self._memory().peak - before
 
@@ -161,6 +163,7 @@ class Attack(NamedTuple):
     is_whole: bool = True
 
 
+FILE: Final = b"--b\r\nContent-Disposition: form-data; name=a; filename=b\r\n\r\n\r\n"
 VALUES: Final = b'{"ids":[' + b'{"":{}},' * 80_000 + b"0]}"
 WRONG: Final = b'{"ids":[' + b"0," * 20_000 + b"0]}"
 UNKNOWN: Final = json.dumps(dict.fromkeys(map(str, range(10_000)), 0)).encode()
@@ -171,12 +174,13 @@ ATTACKS: Final = {
     "a form with its length": Attack(declared([*LOGIN, FORM], fields(SENT_BYTES)), {413}),
     "a form in chunks": Attack(chunked([*LOGIN, FORM], fields(SENT_BYTES)), {413}),
     "a form of small fields": Attack(chunked([*LOGIN, FORM], b"a=b&" * 2_000, 3), {400, 413}),
+    "a form of files": Attack(
+        declared([*LOGIN, "Content-Type: multipart/form-data; boundary=b"], FILE * 700), {400, 413}
+    ),
     "a form that does not end": Attack(
         declared([*LOGIN, FORM], b"f=" + b"a" * 60_000, sent=60_001), {0}, is_whole=False
     ),
-    "a query of a peer": Attack(
-        declared([*INTERNAL, "Idempotency-Key: k"], b"x" * SENT_BYTES), {403}
-    ),
+    "a query of a peer": Attack(declared([*INTERNAL, "Idempotency-Key: k"], b"x" * 2 * MIB), {403}),
     "a lookup of nothing but values": Attack(declared(LOOKUP, VALUES), {413, BUSY}),
     "a lookup of wrong values": Attack(declared(LOOKUP, WRONG), {422, BUSY}),
     "a lookup of unknown members": Attack(declared(LOOKUP, UNKNOWN), {422, BUSY}),

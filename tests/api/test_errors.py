@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from api.hosts import allowed_hosts
@@ -131,3 +132,21 @@ def test_a_request_id_comes_back_and_a_bad_one_is_replaced(client: TestClient) -
     assert (
         client.get("/livez").headers["X-Request-Id"] != client.get("/livez").headers["X-Request-Id"]
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "Origin"],
+)
+def test_a_header_that_decides_is_given_once(client: TestClient, name: str) -> None:
+    headers = [(name, "a"), (name.lower(), "b")]
+    answer = client.post("/v1/addresses/orders:clear", headers=headers)
+    assert answer.status_code == 400
+    assert name in answer.json()["detail"]
+
+
+def test_a_field_of_a_form_is_given_once(client: TestClient) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
+    body = "name=orders&reason=a&name=other"
+    answer = client.post("/console/address/clear", content=body, headers=form)
+    assert "a field twice" in answer.text

@@ -1,5 +1,6 @@
 """A browser logs in with a token, and is known by its cookie for a while."""
 
+import string
 import time
 from pathlib import Path
 
@@ -129,6 +130,27 @@ def test_who_logs_out_is_known_no_more(asking: ServiceView) -> None:
     assert client.get("/v1/info").status_code == 401
     assert bearing(asking, cookie).get("/v1/info").status_code == 401  # a kept copy
     assert other.get("/v1/info").status_code == 200
+
+
+def test_who_has_logged_out_is_not_known_by_another_spelling_of_the_cookie(
+    asking: ServiceView,
+) -> None:
+    client = logged_in(asking)
+    cookie = client.cookies[cookies.NAME]
+    assert bearing(asking, cookie).get("/v1/info").status_code == 200
+    client.post("/logout", headers={"Origin": HERE})
+    body, _, signature = cookie.partition(".")
+    for other in (
+        cookie[:5] + "!!!!" + cookie[5:],
+        f"{body}=.{signature}",
+        f"{body}.{signature}=",
+        f" {cookie}",
+        f"{body}\n.{signature}",
+        cookie.replace("-", "+").replace("_", "/"),
+        *(f"{body[:-1]}{last}.{signature}" for last in string.ascii_letters + string.digits),
+    ):
+        assert asking.access is not None
+        assert asking.access._cookies.read(other, time.time()) is None, other
 
 
 def test_cookies_that_were_signed_out_of_are_remembered_up_to_a_bound(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.parameters import parse_id
+from api.parameters import parse_id, position_of, token_of
 from ringfence.headers import ID_BYTES_MAX, id_text
+from service.queries.errors import NotPossible
 
 
 @given(st.binary())
@@ -31,3 +32,12 @@ def test_an_id_may_be_as_long_as_a_header_allows_and_no_longer() -> None:
 def test_a_notation_that_does_not_decode_says_what_belongs_there(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(hex|base64): must be followed by"):
         parse_id(text)
+
+
+@pytest.mark.parametrize("position", ["orders", ["t", 0, 12, None], "é" * 5])
+def test_a_page_has_one_token(position: object) -> None:
+    token = token_of(position)
+    assert position_of(token) == position
+    for other in (f"{token}=", f"{token[:3]}!{token[3:]}", f"{token}\n", f" {token}"):
+        with pytest.raises(NotPossible, match="not one that a page returned"):
+            position_of(other)
