@@ -1,7 +1,9 @@
 """File watcher: the content of a file, read again when the file changes.
 
-The file is checked at most once a second. If it cannot be read, its last content stays effective
-and the error is logged once.
+The file is checked at most once a second. If it cannot be read, its last content stays effective,
+the error is logged once, and `is_refused` is true until a content has been read: one wrong line
+must not lock everybody out, and a line that was removed in the same edit must not be taken for
+removed.
 """
 
 import threading
@@ -36,6 +38,17 @@ class WatchedFile(Generic[T]):
         self._checked_s = monotonic_s()
         self._read_stamp: _Stamp | None = _stamp(self._path)
         self._value = read(self._path.read_text(encoding="utf-8"))
+        self._is_refused = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file, without its folder."""
+        return self._path.name
+
+    def is_refused(self) -> bool:
+        """Return whether the file, checked at most a second ago, is not what is in effect."""
+        self.value()
+        return self._is_refused
 
     def value(self) -> T:
         """Return the parsed content, checked at most a second ago."""
@@ -50,15 +63,16 @@ class WatchedFile(Generic[T]):
             stamp = _stamp(self._path)
             if stamp == self._read_stamp:
                 return
-            self._read_stamp = stamp
+            self._read_stamp, self._is_refused = stamp, True
             self._value = self._read(self._path.read_text(encoding="utf-8"))
+            self._is_refused = False
             _log.info("file_read_again", path=str(self._path))
         except UnicodeDecodeError:
             _log.error("file_refused", path=str(self._path), cause="it is not text in UTF-8")
         except OSError as error:
             if self._read_stamp is not None:
                 _log.error("file_refused", path=str(self._path), cause=error.strerror)
-            self._read_stamp = None
+            self._read_stamp, self._is_refused = None, True
         except ValueError as error:
             _log.error("file_refused", path=str(self._path), cause=str(error))
 

@@ -52,6 +52,11 @@ class Authenticator:
         self._cookies = SessionCookies(_cookie_key(settings.session_key_file))
 
     @property
+    def tokens_file(self) -> WatchedFile[Tokens] | None:
+        """Return the tokens file; None if no tokens are accepted."""
+        return self._tokens
+
+    @property
     def asks_who(self) -> bool:
         """Whether requests must be authenticated."""
         return self.settings.asks_who

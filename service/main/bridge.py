@@ -54,6 +54,7 @@ def forward(config: BridgeConfig) -> int:
     metrics = Metrics(board, {"version": product_version(), **libraries}, addresses_max=1)
     loop = BridgeLoop(config, clients, clock, BridgeReporter(group_id, clock, board, metrics))
     _stop_on_signals(loop)
+    access = opened(config.api)
     view = ServiceView(
         info=lambda: ServiceInfo(
             version=product_version(),
@@ -69,8 +70,10 @@ def forward(config: BridgeConfig) -> int:
         allowed_hosts=allowed_hosts(config.api),
         heartbeat_max_ms=_HEARTBEAT_MAX_MS,
         ask_timeout_s=0.0,
-        access=opened(config.api),
+        access=access,
     )
+    if access.tokens_file is not None:
+        metrics.watched_file(access.tokens_file.name, access.tokens_file.is_refused)
     server = listening(view, WITHOUT_STATE, config.api)
     _log.info("started", api=server.url, group_id=group_id)
     keep_freed_memory()

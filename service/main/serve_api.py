@@ -111,6 +111,10 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
         fleet=membership.query_service,
         peer_server=membership.peer_server,
     )
+    key = membership.peer_server.key
+    for file in (access.tokens_file, None if key is None else key.file):
+        if file is not None:
+            metrics.watched_file(file.name, file.is_refused)
     server = listening(view, ALL, config.api)
     metadata_watcher.start()
     coordinator.start()

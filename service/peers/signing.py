@@ -59,7 +59,7 @@ class PeerKey:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raise OSError or ValueError if the file has no usable secret."""
-        self._file = WatchedFile(path, secret_of, time.monotonic)
+        self.file = WatchedFile(path, secret_of, time.monotonic)
         self._time_s = time_s
         self._monotonic_s = monotonic_s
         self._started_s = monotonic_s()
@@ -105,7 +105,7 @@ class PeerKey:
 
     def _signature(self, *parts: str | int) -> str:
         text = json.dumps(["ringfence peers 1", *parts]).encode()
-        return hmac.digest(self._file.value().encode(), text, "sha256").hex()
+        return hmac.digest(self.file.value().encode(), text, "sha256").hex()
 
     def _is_new(self, nonce: str) -> bool:
         """Remember a nonce; return whether it is new.

@@ -11,7 +11,7 @@ import collections
 import shutil
 import threading
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
@@ -206,6 +206,10 @@ class Metrics:
         """Expose the expiry time of a certificate, read at each scrape."""
         self._certificate.labels(path.name).set_function(lambda: valid_until_s(path))
 
+    def watched_file(self, name: str, is_refused: Callable[[], bool]) -> None:
+        """Expose whether the last content of a file is refused, checked at each scrape."""
+        self._file_refused.labels(name).set_function(lambda: float(is_refused()))
+
     def disk(self, folder: Path) -> None:
         """Expose the free space and the size of a folder's disk, read at each scrape."""
         free = self._gauge("state_disk_free_bytes", "Free space on the disk of the state folder.")
@@ -356,6 +360,11 @@ class Metrics:
         )
 
     def _declare_certificate(self) -> None:
+        self._file_refused = self._gauge(
+            "file_refused",
+            "1 if the content of a file is refused and an earlier one holds.",
+            "file",
+        )
         self._certificate = self._gauge(
             "api_certificate_expiry_timestamp_seconds",
             "When the certificate of the API expires.",

@@ -41,9 +41,11 @@ def test_a_file_that_cannot_be_read_keeps_the_previous_value_and_is_logged_once(
         for _ in range(3):
             clock.now_s += 1
             assert watched.value() == 1
+            assert watched.is_refused()
     assert [line["event"] for line in logs] == ["file_refused"]
     path.write_text("33")
     clock.now_s += 1
+    assert not watched.is_refused()
     assert watched.value() == 33
 
 

@@ -61,6 +61,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.config_not_applied()
     metrics.fast_path("python", "native")
     metrics.certificate(tmp_path / "none.pem")
+    metrics.watched_file("tokens", lambda: False)
     metrics.disk(tmp_path)
     metrics.sampled(StateSample(fills={"a": AddressFill(2, 1, 3)}, evicted={"a": 1}))
     exposition = metrics.exposition() + generate_latest(streams().registry)
