@@ -98,6 +98,7 @@ class Reason(StrEnum):
     UNREADABLE_HEADERS = "unreadable-headers"
     TOO_LARGE = "too-large"
     FAILED_CHECK = "failed-check"
+    UNREADABLE_BATCH = "unreadable-batch"
 
 
 REPEATED: Final = frozenset({Reason.DUPLICATE, Reason.DUPLICATE_IN_GROUP})

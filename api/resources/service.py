@@ -1,18 +1,42 @@
-"""`/v1/info`, `/v1/status` and `/v1/partitions`: the service as a whole."""
+"""`/v1/info`, `/v1/status` and `/v1/partitions…`: the service as a whole."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
 
+from api.audit_context import WithDryRun
 from api.openapi import errors
 from api.ports import ServiceView
+from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.resources.instances import is_complete
-from api.schemas import Info, Partition, Partitions, Status
+from api.schemas import Document, Given, Info, Partition, Partitions, Status
 from service.peers.protocol import InstanceStatus
+from service.queries.partitions import SkipBatch
 
 Scope = Annotated[
     Literal["group", "instance"], Query(description="All instances, or only this one.")
 ]
+
+
+class BatchToSkip(Given):
+    """The batch that a partition is to go on behind."""
+
+    offset: int = Field(
+        ge=0,
+        lt=2**63,
+        description="The first offset to skip, as in `waiting_for` of the partition.",
+    )
+
+
+class SkippedOffsets(Document):
+    """The offsets that a partition goes on without."""
+
+    topic: str = Field(description="The topic.")
+    partition: int = Field(description="The number of the partition.")
+    first_offset: int = Field(description="The first offset that is skipped.")
+    last_offset: int = Field(description="The last one; the partition goes on behind it.")
+    log_bytes: int | None = Field(description="Size of the batch in the log; null if unknown.")
 
 
 def router(view: ServiceView) -> APIRouter:
@@ -40,6 +64,27 @@ def router(view: ServiceView) -> APIRouter:
             partitions=tuple(Partition.of(now.instance, each) for each in now.partitions),
             complete=now.complete,
         )
+
+    @routes.post(
+        "/v1/partitions/{topic}/{partition}:skip", responses=errors(NOT_POSSIBLE, UNAVAILABLE)
+    )
+    async def skip_batch(
+        topic: Annotated[str, Path(max_length=249, description="The topic.")],
+        partition: Annotated[int, Path(ge=0, lt=2**31, description="The number of the partition.")],
+        batch: BatchToSkip,
+        requested: WithDryRun,
+    ) -> SkippedOffsets:
+        """Go on behind a batch that cannot be unpacked, with one dead letter for its offsets.
+
+        Only for a partition that such a batch blocks; its records are neither read nor decided.
+        """
+        change = SkipBatch(topic, partition, batch.offset, requested.dry_run)
+        skipped = SkippedOffsets.model_validate(await view.inbox.ask(change, view.ask_timeout_s))
+        requested.changed(
+            before={"next_offset": skipped.first_offset},
+            after={"next_offset": skipped.last_offset + 1},
+        )
+        return skipped
 
     return routes
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from service.cli.arguments import path_of
 from service.cli.cells import Cell, age, count, phase, share, size, span, word
-from service.cli.command import CommandContext, noun, single, verb
+from service.cli.command import CommandContext, Risk, confirm, noun, single, verb
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import NOT_FOUND, ApiError
 from service.errors import ExitCode
@@ -21,6 +22,15 @@ Watch = Annotated[
 
 Every = Annotated[
     float, typer.Option("--every", metavar="SECONDS", help="How often, with --watch.", min=0.2)
+]
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the partition.")]
+
+Number = Annotated[int, typer.Argument(metavar="PARTITION", help="Its number.", min=0)]
+
+Offset = Annotated[
+    int,
+    typer.Option("--offset", metavar="N", help="First offset to skip, as in its status.", min=0),
 ]
 
 LAG_RECORDS_WARN: Final = 10_000
@@ -275,7 +285,7 @@ def workers_table(found: Sequence[Mapping[str, Any]]) -> Table:
 
 instance = noun("Instances of the group, and the state of each.")
 
-partition = noun("Partitions: owners, offsets, lag and restore.")
+partition = noun("Partitions: owners, offsets, lag, restore, and batches that cannot be read.")
 
 worker = noun("Workers: the processes of this instance.")
 
@@ -313,6 +323,38 @@ def partitions(call: CommandContext) -> None:
     call.screen.show(found, lambda: [partitions_table(found["partitions"])])
     if not found["complete"] and not call.screen.as_json:
         call.screen.note("There are more partitions; not every instance has answered.")
+
+
+@verb(
+    partition,
+    "skip",
+    "partition skip orders 3 --offset 4711 --reason 'the producer sends it again in parts'",
+    takes=Risk.RISK,
+)
+def skip(call: CommandContext, topic: Topic, number: Number, *, offset: Offset) -> None:
+    """Go on behind a batch that cannot be unpacked, with a dead letter for its offsets.
+
+    Its records are neither read nor decided. Only for a partition that such a batch blocks.
+    """
+    path, body = path_of("v1", "partitions", topic, f"{number}:skip"), {"offset": offset}
+    found = call.api.post(path, body, dry_run=True)
+    first, last = found["first_offset"], found["last_offset"]
+    change = f"{topic}-{number} would go on at {last + 1:,}, without offsets {first:,} to {last:,}"
+    if call.dry_run:
+        call.screen.show(found, lambda: _skipped(found, change))
+        return
+    confirm(call, f"{change}. Their records are not decided. Skip them?")
+    found = call.api.post(path, body, reason=call.reason)
+    call.screen.show(found, lambda: _skipped(found, f"{topic}-{number} goes on at {last + 1:,}"))
+
+
+def _skipped(found: Mapping[str, Any], title: str) -> Page:
+    rows = [
+        ("first offset without", count(found["first_offset"])),
+        ("last offset without", count(found["last_offset"])),
+        ("size in the log", size(found["log_bytes"])),
+    ]
+    return [Title(title), Facts([(name, cell._replace(right=False)) for name, cell in rows])]
 
 
 @verb(worker, "ls", "worker ls")

@@ -90,6 +90,9 @@ Elsewhere = Mapping[str, str]
 
 SERVERS: Final = "bootstrap.servers"
 
+RECEIVE: Final = "receive.message.max.bytes"
+"""Limits what a zstd batch may unpack to, besides the size of a response."""
+
 _ALIASES: Final = {"metadata.broker.list": SERVERS}
 """Aliases of properties, stored under their main name so that lookups need only that one."""
 

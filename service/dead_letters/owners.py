@@ -16,7 +16,13 @@ from service.kafka.topics import RepartitionTopic, by_address, fallback
 from service.schemas.documents import begin_transaction
 from state.model import PartitionId
 
-Skip = Literal["foreign", "unreadable-headers", "no-route", "no-input", "no-address"]
+Skip = Literal[
+    "foreign", "unreadable-headers", "unreadable-batch", "no-route", "no-input", "no-address"
+]
+_INCOMPLETE: Final[Mapping[str, Skip]] = {
+    Reason.UNREADABLE_HEADERS: "unreadable-headers",  # it lacks the original headers
+    Reason.UNREADABLE_BATCH: "unreadable-batch",  # it stands for records that nobody has read
+}
 _ANYTHING: Final = ".+"
 
 
@@ -69,9 +75,11 @@ class DeadLetterOwners:
         RegistryUnavailableError if its address needs a schema and the registry does not answer.
         """
         letter = letter_of(view)
-        if letter is None or view.reason == Reason.UNREADABLE_HEADERS:
-            # Dead letters with unreadable headers are stored without the original headers.
-            return "foreign" if letter is None else "unreadable-headers"
+        if letter is None:
+            return "foreign"
+        incomplete = _INCOMPLETE.get(view.reason or "")
+        if incomplete is not None:
+            return incomplete
         input_partition = self._input_partition(letter.source)
         if input_partition.fault is not None:
             return "no-route"

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from service.config.kafka_properties import FILES, SERVERS, Property
+from service.config.kafka_properties import FILES, RECEIVE, SERVERS, Property
 from service.config.load import Config
 from service.config.tasks import ONLY, Task, consumer_group
 from service.errors import ConfigIssue
@@ -40,9 +40,6 @@ READING: Final[Mapping[str, object]] = {
     "allow.auto.create.topics": False,
 }
 """Properties that no configuration overrides, of every consumer."""
-
-RECEIVE: Final = "receive.message.max.bytes"
-"""The property that limits what a zstd batch may unpack to, besides the size of a response."""
 
 FETCHING: Final[Mapping[str, object]] = {
     # The client decompresses a whole fetch response at once, and a malicious one grows 20,000

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from service.config.kafka_properties import RECEIVE
+
 Failure = TypeVar("Failure", bound=BaseException)
 
 
@@ -111,6 +113,9 @@ _DENIALS: Final = frozenset(
     }
 )
 
+UNREADABLE_BATCH: Final[int] = KafkaError._BAD_COMPRESSION  # noqa: SLF001 - its name
+"""A consumer's error for a batch that it refuses to unpack, and cannot pass."""
+
 REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -126,6 +131,7 @@ _UNDELIVERED: Final = "; are enough replicas in sync?"
 _HINTS: Final = {
     KafkaError._MSG_TIMED_OUT: _UNDELIVERED,  # noqa: SLF001
     KafkaError.CONCURRENT_TRANSACTIONS: "; if it stays so, are enough replicas in sync?",
+    UNREADABLE_BATCH: f'; raise "{RECEIVE}" in [kafka.consumer]',
 }
 
 

@@ -33,6 +33,7 @@ from service.kafka.topics import fallback
 from service.processor.fetcher import Fetcher, topic_partition_of
 from service.processor.restore import ChangelogReplay, Restorer
 from service.processor.takeover import PartitionInitializer
+from service.processor.unreadable_batches import UnreadableBatches
 from service.telemetry.metrics import RebalanceKind
 from state.cache import Cache
 from state.model import PartitionId
@@ -167,6 +168,7 @@ class Assignment:
             clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
         )
         self.fetching = Fetcher(self._consumer, clients.cluster, clock)
+        self.unreadable = UnreadableBatches(clients, self.fetching, clock)
         self._input_topics: Mapping[str, InputTopic] = {}
         self._idle: set[PartitionId] = set()
         """Assigned partitions of topics that are not to be read."""
@@ -254,7 +256,7 @@ class Assignment:
         self.fetching.unblock(self.running)
         self.fetching.refresh_ends(self.running)
         held = {log: at for log, at in self._held.offsets.items() if log in restorer.replays}
-        waiting = waiting or describe_held(held)
+        waiting = waiting or describe_held(held) or restorer.unreadable_sentence()
         return waiting or self._no_broker_sentence() or self._unassigned_sentence()
 
     @property
@@ -305,6 +307,7 @@ class Assignment:
 
     def rewind(self) -> None:
         """Seek every partition that is read to its committed offset; an abort does not do that."""
+        self.unreadable.rewound()
         self.fetching.rewind(self.running)
 
     def retake(self, source: PartitionId, *, wipe: bool) -> None:
@@ -330,6 +333,7 @@ class Assignment:
             self._release(partition)
         self.partitions.clear()
         self._initializer.close()
+        self.unreadable.close()
 
     def _leave(self) -> None:
         self._consumer.unsubscribe()

@@ -18,6 +18,7 @@ from service.kafka.errors import (
     OUTDATED,
     REBALANCED,
     REFUSALS,
+    UNREADABLE_BATCH,
     KafkaFailure,
     Recovery,
     fault_of,
@@ -129,6 +130,8 @@ class FailureHandler:
             raise OutcomeUnknownError(fault)
         if error.code() in _GONE:
             self._active_settings.inputs.suspect()
+        if error.code() == UNREADABLE_BATCH and source in self._assignment.running:
+            self._assignment.unreadable.meet(self._assignment.running[source], error)
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source:  # noqa: SLF001 - its name
             self._assignment.retake(source, wipe=False)
         elif error.code() in REFUSALS:

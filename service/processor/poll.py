@@ -153,6 +153,11 @@ class Poller:
         """Whether the next transaction has the minimum size of one record."""
         return self.records_at_once == 1 and self._is_single_piece
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that the client has delivered waits for the next transaction."""
+        return not (self._kept or self._errors)
+
     def decided(self, records: int, took_s: float) -> None:
         """Adapt the size of the next piece to the time that this one took to decide."""
         if not records:

@@ -6,13 +6,15 @@ read_committed and done when the position has reached the end; control records a
 Invariant: a store always holds a prefix of its changelog, applied in order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from service.kafka.io import BoundedReads, assign_anew
+from service.kafka.errors import UNREADABLE_BATCH
+from service.kafka.io import BoundedReads, assign_anew, errors_of
+from service.processor.unreadable_batches import UnreadableBatch
 from state.keys import UnknownFormatError, address_of
 from state.model import Edit, PartitionId
 from state.store import Store, StorePosition
@@ -51,6 +53,8 @@ class Restorer:
         self._consumer: Consumer | None = None
         self._replays: dict[PartitionId, ChangelogReplay] = {}
         self._reads = BoundedReads(_RECORDS_MAX)
+        self._unreadable: dict[PartitionId, UnreadableBatch] = {}
+        """Changelogs that stand still before a batch that the client refuses."""
 
     @property
     def replays(self) -> dict[PartitionId, ChangelogReplay]:
@@ -64,8 +68,13 @@ class Restorer:
 
     def remove(self, changelog: PartitionId) -> None:
         """Stop a replay: the partition is restored or lost."""
+        self._unreadable.pop(changelog, None)
         if self._replays.pop(changelog, None) is not None:
             self._assign()
+
+    def unreadable_sentence(self) -> str | None:
+        """Return what a replay waits for that cannot go on; None if all can."""
+        return next((batch.sentence for batch in self._unreadable.values()), None)
 
     def step(self, timeout_s: float) -> None:
         """Replay the records that arrive within the timeout.
@@ -77,7 +86,7 @@ class Restorer:
         if consumer is None or not self._replays:
             return
         messages = self._reads.consume(consumer, timeout_s)
-        errors = [error for message in messages if (error := message.error()) is not None]
+        errors = list(self._refusals(messages))
         for message in messages:
             if message.error() is None:
                 self._take(message)
@@ -91,6 +100,16 @@ class Restorer:
             replay.reached = max(position.offset, replay.reached)
             _apply(replay)
 
+    def _refusals(self, messages: Sequence[Message]) -> Iterator[KafkaError]:
+        """Yield the errors that end a step; a batch that cannot be read holds up its log alone."""
+        for error, log in errors_of(messages):
+            replay = None if log is None else self._replays.get(log)
+            if error.code() != UNREADABLE_BATCH:
+                yield error
+            elif replay is not None:
+                batch = UnreadableBatch(replay.changelog, error.str(), replay.reached)
+                self._unreadable[replay.changelog] = batch
+
     def renew(self) -> None:
         """Continue with a new consumer: the current one may have forgotten its brokers."""
         self._drop_consumer()
@@ -100,6 +119,7 @@ class Restorer:
         """Close the consumer and drop all replays."""
         self._drop_consumer()
         self._replays.clear()
+        self._unreadable.clear()
 
     def _drop_consumer(self) -> None:
         if self._consumer is not None:

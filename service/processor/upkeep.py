@@ -55,6 +55,9 @@ class Upkeep:
         for partition in self._assignment.running.values():
             check_written(partition)
         self._refresh_targets()
+        self._assignment.unreadable.step(
+            self._assignment.running, is_all_committed=self._poller.is_empty
+        )
         waiting = self._assignment.step()
         edits_max = self._active_settings.config.service.batch_records_max
         for partition in self._selected(lambda partition: partition.to_clear):

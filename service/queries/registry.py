@@ -10,7 +10,7 @@ answers may be in both, and counts once.
 from collections.abc import Sequence
 from typing import Final, Protocol, TypeVar, cast
 
-from service.queries import addresses, ids, publishers, redrives, settings
+from service.queries import addresses, ids, partitions, publishers, redrives, settings
 
 Query = (
     addresses.AddressQuery
@@ -26,6 +26,7 @@ Query = (
     | publishers.PublisherQuery
     | publishers.PublishersQuery
     | publishers.SetSequence
+    | partitions.SkipBatch
     | settings.EvictionQuery
     | redrives.DecideDeadLetters
     | redrives.CheckpointsQuery
@@ -43,6 +44,7 @@ Answer = (
     | ids.ImportAnswer
     | publishers.PublisherAnswer
     | publishers.PublishersAnswer
+    | partitions.SkippedBatch
     | settings.EvictionAnswer
     | redrives.CheckpointsAnswer
     | redrives.RedriveAnswer
@@ -59,7 +61,12 @@ class QueryFor(Protocol[A]):
         ...
 
 
-OF_ONE: Final = (ids.ImportIds, redrives.DecideDeadLetters, publishers.SetSequence)
+OF_ONE: Final = (
+    ids.ImportIds,
+    redrives.DecideDeadLetters,
+    publishers.SetSequence,
+    partitions.SkipBatch,
+)
 """Changes that only one owner makes; all others refuse them."""
 OF_ALL: Final = (ids.ForgetId, ids.ClearAddress, redrives.DeleteCheckpoints)
 """Changes that every owner makes on its own partitions; their counts are summed."""

@@ -65,6 +65,10 @@ class StatusSource(Protocol):
         """Return the latest status."""
         ...
 
+    def heartbeat_age_ms(self) -> int:
+        """Return the age of the oldest heartbeat among the loops."""
+        ...
+
 
 class StatusGauges(Collector):
     """The gauges of the service status."""
@@ -101,6 +105,11 @@ class StatusGauges(Collector):
             "blocked_partitions",
             "Partitions that wait for a topic or a schema while others are decided.",
             sum(each.waiting_for is not None for each in owned),
+        )
+        yield _gauge(
+            "heartbeat_age_seconds",
+            "Time since the last heartbeat of a loop.",
+            self._board.heartbeat_age_ms() / 1000,
         )
         yield _gauge("missing_inputs", "Inputs that do not exist.", len(status.inputs_missing))
         if status.last_commit_at is not None:

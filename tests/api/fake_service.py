@@ -46,6 +46,7 @@ from service.queries.ids import (
     RememberedId,
 )
 from service.queries.inbox import QueryInbox, QueryService
+from service.queries.partitions import SkipBatch, SkippedBatch
 from service.queries.publishers import (
     PublisherAnswer,
     PublisherProgress,
@@ -165,8 +166,8 @@ def remembering(held: dict[tuple[str, bytes], IdLocation]) -> Callable[[Query], 
             return _of_ids(query, held)
         if isinstance(query, EvictionQuery):
             return _of_settings(query)
-        assert isinstance(query, PublisherQuery | PublishersQuery | SetSequence)
-        return _of_publishers(query)
+        assert isinstance(query, PublisherQuery | PublishersQuery | SetSequence | SkipBatch)
+        return _of_partitions(query) if isinstance(query, SkipBatch) else _of_publishers(query)
 
     return answer
 
@@ -227,6 +228,13 @@ def _of_settings(query: EvictionQuery) -> Answer:
     times_ms = (1_700_000_000_000, 1_700_000_000_000 + 2 - kept) if kept < 3 else (None, None)
     told = CacheEviction("orders", "orders", 3, "ring", strategy, changes, 3, 3 - kept, *times_ms)
     return EvictionAnswer((told,), 1, int(changes), 3 - kept, complete=True)
+
+
+def _of_partitions(query: SkipBatch) -> Answer:
+    """One partition stands before a batch of ten records."""
+    if query[:2] != ("orders", 0):
+        raise NotPossible(f"{query.topic}-{query.partition} does not stand before such a batch.")
+    return SkippedBatch("orders", 0, query.offset, query.offset + 9, 6634, complete=True)
 
 
 def _of_publishers(query: PublisherQuery | PublishersQuery | SetSequence) -> Answer:

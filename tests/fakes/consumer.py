@@ -306,6 +306,9 @@ class FakeConsumer:
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "Broker: Offset out of range")
             at = OFFSET_INVALID if offset is None else offset
             return [Message(topic=log.topic, partition=log.number, offset=at, error=error)]
+        batch = log.unreadable_at(offset)
+        if batch is not None:
+            return [_refused(log, batch)]
         entries, onward = log.read(offset, records_max, committed=True)
         if entries and self._is_on_its_way(source):
             return []
@@ -444,3 +447,14 @@ def _message(log: Partition, entry: Entry) -> Message:
         headers=None if record.headers is None else [*record.headers],
         timestamp=(TIMESTAMP_CREATE_TIME, record.timestamp_ms),
     )
+
+
+def _refused(log: Partition, batch: tuple[int, int]) -> Message:
+    """Return the error of a batch; it comes again with each fetch, and the position stays."""
+    first, last = batch
+    text = (
+        f"Decompression (codec 0x4) of message at {first} of {200 + last - first} bytes failed: "
+        "Local: Invalid compressed data"
+    )
+    error = KafkaError(KafkaError._BAD_COMPRESSION, text)
+    return Message(topic=log.topic, partition=log.number, offset=first, error=error)

@@ -60,6 +60,8 @@ class Partition:
     first_open: dict[Transaction, int] = field(default_factory=dict)
     cleaned_ms: dict[int, int] = field(default_factory=dict)
     """When compaction first passed each tombstone that is still there."""
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
+    """First and last offset of each batch that no client unpacks."""
     archive: list[Entry] = field(default_factory=list)
     """Everything ever written: what compaction took is still judged by it."""
 
@@ -82,6 +84,7 @@ class Partition:
     def read(self, offset: int, records_max: int, *, committed: bool) -> tuple[list[Entry], int]:
         """Return up to `records_max` visible entries from `offset`, and where to go on."""
         limit = self.last_stable if committed else self.end
+        limit = min([limit, *(first for first, _ in self.unreadable if first > offset)])
         found: list[Entry] = []
         for entry in self.entries[bisect_left(self.entries, offset, key=_offset) :]:
             if entry.offset >= limit or len(found) == records_max:
@@ -91,6 +94,11 @@ class Partition:
                 found.append(entry)
         # What compaction took from the tail is not passed: a fetch there returns nothing.
         return found, max(offset, self.entries[-1].offset + 1) if self.entries else offset
+
+    def unreadable_at(self, offset: int) -> tuple[int, int] | None:
+        """Return the batch that no client unpacks and a fetch from this offset meets first."""
+        found = (each for each in self.unreadable if each[0] <= offset <= each[1])
+        return next(found, None) if offset < self.last_stable else None
 
     def records(self, *, committed: bool = True) -> list[Entry]:
         """Return every visible entry."""

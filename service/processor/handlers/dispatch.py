@@ -8,6 +8,7 @@ from service.dedup.claim import is_stamp
 from service.dedup.partition import OwnedPartition
 from service.processor.handlers.addresses import addresses, directory, forgotten, memory_status
 from service.processor.handlers.ids import clear_address, forget_id, ids, import_into
+from service.processor.handlers.partitions import skip
 from service.processor.handlers.publishers import change_number, publisher, publishers
 from service.processor.handlers.redrives import checkpoints, redrive, remove_checkpoints
 from service.processor.loop import Loop
@@ -34,6 +35,7 @@ from service.queries.ids import (
     sightings_in_order,
 )
 from service.queries.inbox import Steps
+from service.queries.partitions import SkipBatch
 from service.queries.publishers import PublisherQuery, PublishersQuery, SetSequence
 from service.queries.redrives import CheckpointsQuery, DecideDeadLetters, DeleteCheckpoints
 from service.queries.registry import Answer, Query
@@ -156,6 +158,7 @@ _ANSWERS: Final[Mapping[type[Query], Callable[[Any, Loop], Answer | Steps[Answer
     PublisherQuery: publisher,
     PublishersQuery: publishers,
     SetSequence: change_number,
+    SkipBatch: skip,
     EvictionQuery: forgotten,
     DecideDeadLetters: redrive,
     CheckpointsQuery: checkpoints,

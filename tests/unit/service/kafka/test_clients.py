@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from service.config.addresses import AddressBook
+from service.config.kafka_properties import RECEIVE
 from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
 from service.kafka import clients
-from service.kafka.clients import FETCHING, RECEIVE, KafkaClients, Makers, property_problems
+from service.kafka.clients import FETCHING, KafkaClients, Makers, property_problems
 
 
 def config_of(**tables: Mapping[str, str]) -> Config:

@@ -1,0 +1,224 @@
+"""Unreadable batches: batches in an input that the client refuses to unpack.
+
+librdkafka refuses a zstd batch that unpacks to more than `receive.message.max.bytes`, reports that
+twice a second, and never passes the batch. Such a partition is blocked, and a consumer of its own
+fetches from offsets of the log. A fetch from an offset within the batch returns the batch's error
+again. That is how the offset after the batch is found, which no error names, and from time to time
+whether the batch was deleted.
+A batch has an end only after a fetch from the partition's next offset has returned its error: then
+no record before the batch is left to be decided.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from service.clock import Clock
+from service.config.kafka_properties import RECEIVE
+from service.dedup.partition import OwnedPartition
+from service.kafka.clients import Clients
+from service.kafka.errors import UNREADABLE_BATCH
+from service.kafka.io import assign_anew
+from service.processor.fetcher import Fetcher
+from state.model import PartitionId
+
+_PROBE_S: Final = 10.0
+"""A probe without a result by then is made again."""
+_AGAIN_S: Final = 60.0
+"""How often a probe looks whether a batch is still there: each unpacks it up to the limit."""
+_END_S: Final = 2.0
+
+_PLACE: Final = re.compile(r"message at (\d+) of (\d+) bytes")
+"""What librdkafka says of a batch: its first offset, and its bytes in the log."""
+
+
+class UnreadableBatch:
+    """One such batch: its error, and the offsets between which it ends."""
+
+    def __init__(self, source: PartitionId, error: str, next_offset: int) -> None:
+        """`next_offset` stands in for the first offset of a batch whose error names none."""
+        self.source = source
+        self.error = error
+        place = _PLACE.search(error)
+        self.first = next_offset if place is None else int(place[1])
+        self.log_bytes = None if place is None else int(place[2])
+        """Its bytes in the log."""
+        self.start = next_offset
+        """The next offset of its partition."""
+        self.inside: int | None = None
+        """The last offset that is known to be in it; None before the first probe."""
+        self.outside: int | None = None
+        """The first offset that is known to be behind it; None until the log's end was asked."""
+        self.probed_s = float("-inf")
+        """When it was last seen to be there."""
+
+    @property
+    def end(self) -> int | None:
+        """The offset after it; None if it is not found yet."""
+        is_found = self.inside is not None and self.outside == self.inside + 1
+        return self.outside if is_found else None
+
+    @property
+    def sentence(self) -> str:
+        """What its log waits for, and what to do."""
+        size = "" if self.log_bytes is None else f" ({self.log_bytes} bytes in the log)"
+        return (
+            f"{self.source.topic}-{self.source.partition} to be readable: the batch at offset "
+            f"{self.first}{size} unpacks to more than this client takes; raise "
+            f'"{RECEIVE}" in [kafka.consumer] and restart'
+        )
+
+    @property
+    def sentence_of_input(self) -> str:
+        """The same for a partition that may go on without it."""
+        topic, number = self.source
+        skip = f"ringfence partition skip {topic} {number} --offset {self.first}"
+        return f"{self.sentence}, or go on without its records: {skip}"
+
+
+class _Probe(NamedTuple):
+    """A fetch from an offset, which shows whether a batch contains it."""
+
+    batch: UnreadableBatch
+    offset: int
+    since_s: float
+
+
+class UnreadableBatches:
+    """The unreadable batches that partitions of one life have met."""
+
+    def __init__(self, clients: Clients, fetching: Fetcher, clock: Clock) -> None:
+        self._clients = clients
+        self._fetching = fetching
+        self._clock = clock
+        self._met: dict[PartitionId, UnreadableBatch] = {}
+        """Partitions that are not blocked yet."""
+        self._batches: dict[PartitionId, UnreadableBatch] = {}
+        self._consumer: Consumer | None = None
+        """It probes; None while no batch is known."""
+        self._probe: _Probe | None = None
+
+    def meet(self, partition: OwnedPartition, error: KafkaError) -> None:
+        """Note an error `UNREADABLE_BATCH` that the group's consumer reported for a partition."""
+        source, known = partition.source, self._batches.get(partition.source)
+        if known is None or known.error != error.str():
+            known = UnreadableBatch(source, error.str(), partition.next_offset)
+        self._met[source] = known
+
+    def rewound(self) -> None:
+        """Forget partitions that are not blocked yet: what precedes the batch is read again."""
+        self._met.clear()
+
+    def step(
+        self, running: Mapping[PartitionId, OwnedPartition], *, is_all_committed: bool
+    ) -> None:
+        """Block partitions, and advance the search; called between two transactions.
+
+        `is_all_committed`: nothing that the group's consumer has delivered is still to be decided.
+        """
+        if not (self._met or self._batches):
+            return
+        for source in self._batches.keys() - running.keys():
+            del self._batches[source]
+        if self._met and is_all_committed:
+            met = {source: batch for source, batch in self._met.items() if source in running}
+            self._met = {}
+            for source, batch in met.items():
+                batch.start = running[source].next_offset
+                self._batches[source] = batch
+                is_over = partial(self._is_over, batch)
+                self._fetching.block(source, batch.sentence_of_input, is_over)
+            self._fetching.update(running.values())
+        # An error of the broker is not reported: the group's consumer meets it too.
+        with suppress(KafkaException):
+            self._search()
+
+    def blocking(self, source: PartitionId) -> UnreadableBatch | None:
+        """Return the batch behind which a partition is blocked; None if it is not."""
+        return self._batches.get(source) if source in self._fetching.blocks else None
+
+    def passed(self, source: PartitionId) -> None:
+        """Note that the partition's next offset is behind the batch: it is read again."""
+        self._batches.pop(source, None)
+
+    def close(self) -> None:
+        """Close the consumer."""
+        consumer, self._consumer, self._probe = self._consumer, None, None
+        if consumer is not None:
+            consumer.close()
+
+    def _is_over(self, batch: UnreadableBatch) -> bool:
+        return self._batches.get(batch.source) is not batch
+
+    def _search(self) -> None:
+        """Look for the result of the current probe, and begin the next one."""
+        if not self._batches:
+            self.close()
+            return
+        if self._consumer is None:
+            self._consumer = self._clients.observer()
+        if self._probe is not None:
+            probe = self._probe
+            found = self._result(self._consumer, probe)
+            late = self._clock.monotonic_s() - probe.since_s > _PROBE_S
+            if found is None and not late:
+                return
+            self._probe = None
+            if found is not None and not self._is_over(probe.batch):
+                self._conclude(probe, is_inside=found)
+        self._begin(self._consumer)
+
+    def _begin(self, consumer: Consumer) -> None:
+        """Begin the probe that is due, if any."""
+        now_s = self._clock.monotonic_s()
+        for batch in self._batches.values():
+            if batch.outside is None:
+                place = TopicPartition(*batch.source)
+                # What lies behind an open transaction, a batch of it included, is not delivered.
+                stable = consumer.get_watermark_offsets(place, timeout=_END_S)[1]
+                batch.outside = max(stable, batch.first + 1, batch.start + 1)
+            if batch.inside is not None and batch.end is None:
+                offset = (batch.inside + batch.outside) // 2
+            elif now_s - batch.probed_s < _AGAIN_S:
+                continue
+            else:
+                offset = batch.start
+            assign_anew(consumer, [TopicPartition(*batch.source, offset)])
+            self._probe = _Probe(batch, offset, now_s)
+            return
+
+    def _result(self, consumer: Consumer, probe: _Probe) -> bool | None:
+        """Return whether the probe was within its batch; None without an answer."""
+        for message in consumer.consume(1, 0):
+            error = message.error()
+            if error is None or error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
+                return False
+            if error.code() == UNREADABLE_BATCH:
+                return _is_of(message, error, probe.batch)
+        # Markers are not delivered, and advance the position, those before the batch included.
+        (position,) = consumer.position([TopicPartition(*probe.batch.source)])
+        return False if position.offset > max(probe.offset, probe.batch.first) else None
+
+    def _conclude(self, probe: _Probe, *, is_inside: bool) -> None:
+        batch = probe.batch
+        if probe.offset == batch.start:
+            batch.probed_s = self._clock.monotonic_s()
+            if not is_inside:
+                # A record precedes it, or it was deleted, or compaction has rewritten it.
+                self.passed(batch.source)
+            elif batch.inside is None:
+                batch.inside = max(batch.first, batch.start)
+        elif is_inside:
+            batch.inside = probe.offset
+        else:
+            batch.outside = probe.offset
+
+
+def _is_of(message: Message, error: KafkaError, batch: UnreadableBatch) -> bool:
+    """Whether an error is about this batch, and not about one behind it."""
+    place = message.topic(), message.partition()
+    return place == batch.source and error.str() == batch.error
