@@ -23,7 +23,9 @@ from service.bridge.clients import BridgeClients, asking
 from service.bridge.topics import TopicMapping
 from service.clock import Clock
 from service.errors import ExitCode, ExitError
-from service.kafka.io import by_source, errors_of, offsets_of
+from service.kafka.errors import UNREADABLE_BATCH
+from service.kafka.io import BoundedReads, by_source, errors_of, memory_bytes, offsets_of
+from service.kafka.refused_batch import RefusedBatch
 from state.model import PartitionId
 
 _COMMITTED_TIMEOUT_S: Final = 5.0
@@ -32,6 +34,7 @@ _ANSWER_S: Final = 0.005
 AT_ONCE: Final = 512
 """Maximum number of records of one call, few enough to stay in the CPU cache until sent."""
 _BUFFERED_RECORDS_MAX: Final = 8 * AT_ONCE
+_BUFFERED_BYTES_MAX: Final = 64 * 1024 * 1024
 _REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -53,6 +56,8 @@ class SourcePartition:
     """The offset after the last record that was delivered and committed."""
     sent: int
     """The offset after the last record that was handed to the producer."""
+    waiting_for: str | None = None
+    """Why it is not read further, and what to do; None if it is."""
 
 
 Parts = list[tuple[SourcePartition, list[Message]]]
@@ -64,6 +69,7 @@ class BridgeConsumer:
 
     def __init__(self, clients: BridgeClients, group_id: str, clock: Clock) -> None:
         self.consumer = clients.consumer(self.note_error, self.note_commit)
+        self._reads = BoundedReads(AT_ONCE)
         self._cluster = clients.source
         self._clock = clock
         self._group_id = group_id
@@ -163,15 +169,22 @@ class BridgeConsumer:
         with asking("source"):
             self.consumer.commit(offsets=partitions, asynchronous=True)
             while self._committing:
-                if sum(len(messages) for _, messages in self.buffered) >= _BUFFERED_RECORDS_MAX:
+                is_full = self._is_full()
+                if is_full:
                     self._clock.sleep(_ANSWER_S)
                 # Only `consume` runs the commit callback, and it returns records too.
-                self.buffered += self.consumed(AT_ONCE, _ANSWER_S)
+                self.buffered += self.consumed(1 if is_full else AT_ONCE, _ANSWER_S)
                 waits(self._clock.monotonic_s() - started_s)
             if self._commit_error is not None:
                 raise KafkaException(self._commit_error)
         for position in ahead:
             position.committed = position.sent
+
+    def _is_full(self) -> bool:
+        """Whether no more than the next record is to be buffered."""
+        messages = [message for _, part in self.buffered for message in part]
+        size_bytes = sum(map(memory_bytes, messages))
+        return len(messages) >= _BUFFERED_RECORDS_MAX or size_bytes >= _BUFFERED_BYTES_MAX
 
     def rewind(self) -> None:
         """Read every partition again from its committed offset."""
@@ -216,14 +229,17 @@ class BridgeConsumer:
     def consumed(self, records_max: int, wait_s: float) -> Parts:
         """Return the records that have arrived, by partition."""
         with asking("source"):
-            messages = self.consumer.consume(records_max, wait_s)
+            messages = self._reads.consume(self.consumer, wait_s, records_max)
             errors = errors_of(messages)
-            for error, source in errors:
-                self._handle_error(error, source)
-        records = [m for m in messages if m.error() is None] if errors else messages
+            records = [m for m in messages if m.error() is None] if errors else messages
+            found = by_source(records, self.running)
+            for source in found:
+                self.running[source].waiting_for = None
+            for error, origin in errors:
+                self._handle_error(error, origin)
         parts = [
             (self.running[source], _unseen(mine, self.running[source].sent))
-            for source, mine in by_source(records, self.running).items()
+            for source, mine in found.items()
         ]
         return [(position, mine) for position, mine in parts if mine]
 
@@ -231,6 +247,10 @@ class BridgeConsumer:
         """Raise for an error among the records, unless the client recovers by itself."""
         if error.code() == KafkaError._AUTO_OFFSET_RESET and source in self.running:  # noqa: SLF001 - its name
             raise self._lost(source, f"{self.running[source].sent} is out of range")
+        if error.code() == UNREADABLE_BATCH and source in self.running:
+            position = self.running[source]
+            batch = RefusedBatch.of(error, position.sent)
+            position.waiting_for = batch.sentence(source, "bridge.source")
         if error.fatal() or error.code() in _REFUSALS:
             raise KafkaException(error)
 

@@ -98,6 +98,9 @@ class BridgeReporter:
         for key in sorted(now.keys() - before):
             name, offset = "{}-{}".format(*key), now[key].next_offset
             _log.info("partition_running", partition=name, next_offset=offset)
+        waited = {each.waiting_for for each in self._status.partitions}
+        for sentence in {each.waiting_for for each in found} - waited:
+            _log.warning("blocked", reason=sentence)
         for key in sorted(before - now.keys()):
             _log.info("partition_released", partition="{}-{}".format(*key))
 
@@ -118,4 +121,5 @@ def _status_of(position: SourcePartition, consumer: BridgeConsumer) -> Partition
         restore_remaining_records=None,
         addresses=0,
         groups_open=0,
+        waiting_for=position.waiting_for,
     )

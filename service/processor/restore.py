@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from service.kafka.errors import UNREADABLE_BATCH
 from service.kafka.io import BoundedReads, assign_anew, errors_of
-from service.processor.unreadable_batches import UnreadableBatch
+from service.kafka.refused_batch import RefusedBatch
 from state.keys import UnknownFormatError, address_of
 from state.model import Edit, PartitionId
 from state.store import Store, StorePosition
@@ -53,7 +53,7 @@ class Restorer:
         self._consumer: Consumer | None = None
         self._replays: dict[PartitionId, ChangelogReplay] = {}
         self._reads = BoundedReads(_RECORDS_MAX)
-        self._unreadable: dict[PartitionId, UnreadableBatch] = {}
+        self._refused: dict[PartitionId, RefusedBatch] = {}
         """Changelogs that stand still before a batch that the client refuses."""
 
     @property
@@ -68,13 +68,13 @@ class Restorer:
 
     def remove(self, changelog: PartitionId) -> None:
         """Stop a replay: the partition is restored or lost."""
-        self._unreadable.pop(changelog, None)
+        self._refused.pop(changelog, None)
         if self._replays.pop(changelog, None) is not None:
             self._assign()
 
     def unreadable_sentence(self) -> str | None:
         """Return what a replay waits for that cannot go on; None if all can."""
-        return next((batch.sentence for batch in self._unreadable.values()), None)
+        return next((batch.sentence(log) for log, batch in self._refused.items()), None)
 
     def step(self, timeout_s: float) -> None:
         """Replay the records that arrive within the timeout.
@@ -107,8 +107,7 @@ class Restorer:
             if error.code() != UNREADABLE_BATCH:
                 yield error
             elif replay is not None:
-                batch = UnreadableBatch(replay.changelog, error.str(), replay.reached)
-                self._unreadable[replay.changelog] = batch
+                self._refused[replay.changelog] = RefusedBatch.of(error, replay.reached)
 
     def renew(self) -> None:
         """Continue with a new consumer: the current one may have forgotten its brokers."""
@@ -119,7 +118,7 @@ class Restorer:
         """Close the consumer and drop all replays."""
         self._drop_consumer()
         self._replays.clear()
-        self._unreadable.clear()
+        self._refused.clear()
 
     def _drop_consumer(self) -> None:
         if self._consumer is not None:

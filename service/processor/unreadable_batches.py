@@ -1,15 +1,13 @@
 """Unreadable batches: batches in an input that the client refuses to unpack.
 
-librdkafka refuses a zstd batch that unpacks to more than `receive.message.max.bytes`, reports that
-twice a second, and never passes the batch. Such a partition is blocked, and a consumer of its own
-fetches from offsets of the log. A fetch from an offset within the batch returns the batch's error
-again. That is how the offset after the batch is found, which no error names, and from time to time
-whether the batch was deleted.
+The client never passes such a batch (`service/kafka/refused_batch.py`). Its partition is blocked,
+and a consumer of its own fetches from offsets of the log. A fetch from an offset within the batch
+returns the batch's error again. That is how the offset after the batch is found, which no error
+names, and from time to time whether the batch was deleted.
 A batch has an end only after a fetch from the partition's next offset has returned its error: then
 no record before the batch is left to be decided.
 """
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,11 +16,11 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from service.clock import Clock
-from service.config.kafka_properties import RECEIVE
 from service.dedup.partition import OwnedPartition
 from service.kafka.clients import Clients
 from service.kafka.errors import UNREADABLE_BATCH
 from service.kafka.io import assign_anew
+from service.kafka.refused_batch import RefusedBatch
 from service.processor.fetcher import Fetcher
 from state.model import PartitionId
 
@@ -32,29 +30,28 @@ _AGAIN_S: Final = 60.0
 """How often a probe looks whether a batch is still there: each unpacks it up to the limit."""
 _END_S: Final = 2.0
 
-_PLACE: Final = re.compile(r"message at (\d+) of (\d+) bytes")
-"""What librdkafka says of a batch: its first offset, and its bytes in the log."""
-
 
 class UnreadableBatch:
-    """One such batch: its error, and the offsets between which it ends."""
+    """One such batch of an input: its error, and the offsets between which it ends."""
 
-    def __init__(self, source: PartitionId, error: str, next_offset: int) -> None:
-        """`next_offset` stands in for the first offset of a batch whose error names none."""
+    def __init__(self, source: PartitionId, error: KafkaError, next_offset: int) -> None:
+        """`next_offset` is that of the partition."""
         self.source = source
-        self.error = error
-        place = _PLACE.search(error)
-        self.first = next_offset if place is None else int(place[1])
-        self.log_bytes = None if place is None else int(place[2])
-        """Its bytes in the log."""
+        self.error = error.str()
+        self.refused = RefusedBatch.of(error, next_offset)
         self.start = next_offset
-        """The next offset of its partition."""
+        """The next offset of its partition, from which it is met."""
         self.inside: int | None = None
         """The last offset that is known to be in it; None before the first probe."""
         self.outside: int | None = None
         """The first offset that is known to be behind it; None until the log's end was asked."""
         self.probed_s = float("-inf")
         """When it was last seen to be there."""
+
+    @property
+    def first(self) -> int:
+        """The first of its offsets that the partition has not passed."""
+        return max(self.refused.first, self.start)
 
     @property
     def end(self) -> int | None:
@@ -64,20 +61,10 @@ class UnreadableBatch:
 
     @property
     def sentence(self) -> str:
-        """What its log waits for, and what to do."""
-        size = "" if self.log_bytes is None else f" ({self.log_bytes} bytes in the log)"
-        return (
-            f"{self.source.topic}-{self.source.partition} to be readable: the batch at offset "
-            f"{self.first}{size} unpacks to more than this client takes; raise "
-            f'"{RECEIVE}" in [kafka.consumer] and restart'
-        )
-
-    @property
-    def sentence_of_input(self) -> str:
-        """The same for a partition that may go on without it."""
+        """What its partition waits for, and what to do."""
         topic, number = self.source
         skip = f"ringfence partition skip {topic} {number} --offset {self.first}"
-        return f"{self.sentence}, or go on without its records: {skip}"
+        return f"{self.refused.sentence(self.source)}, or go on without its records: {skip}"
 
 
 class _Probe(NamedTuple):
@@ -106,7 +93,7 @@ class UnreadableBatches:
         """Note an error `UNREADABLE_BATCH` that the group's consumer reported for a partition."""
         source, known = partition.source, self._batches.get(partition.source)
         if known is None or known.error != error.str():
-            known = UnreadableBatch(source, error.str(), partition.next_offset)
+            known = UnreadableBatch(source, error, partition.next_offset)
         self._met[source] = known
 
     def rewound(self) -> None:
@@ -131,7 +118,7 @@ class UnreadableBatches:
                 batch.start = running[source].next_offset
                 self._batches[source] = batch
                 is_over = partial(self._is_over, batch)
-                self._fetching.block(source, batch.sentence_of_input, is_over)
+                self._fetching.block(source, batch.sentence, is_over)
             self._fetching.update(running.values())
         # An error of the broker is not reported: the group's consumer meets it too.
         with suppress(KafkaException):
@@ -180,7 +167,7 @@ class UnreadableBatches:
                 place = TopicPartition(*batch.source)
                 # What lies behind an open transaction, a batch of it included, is not delivered.
                 stable = consumer.get_watermark_offsets(place, timeout=_END_S)[1]
-                batch.outside = max(stable, batch.first + 1, batch.start + 1)
+                batch.outside = max(stable, batch.first + 1)
             if batch.inside is not None and batch.end is None:
                 offset = (batch.inside + batch.outside) // 2
             elif now_s - batch.probed_s < _AGAIN_S:
@@ -211,7 +198,7 @@ class UnreadableBatches:
                 # A record precedes it, or it was deleted, or compaction has rewritten it.
                 self.passed(batch.source)
             elif batch.inside is None:
-                batch.inside = max(batch.first, batch.start)
+                batch.inside = batch.first
         elif is_inside:
             batch.inside = probe.offset
         else:

@@ -25,7 +25,7 @@ def skip(change: SkipBatch, loop: Loop) -> SkippedBatch:
             f"{name} does not stand before a batch that cannot be read: it is at offset "
             f"{partition.next_offset}; see ringfence partition ls."
         )
-    first, end = max(batch.first, batch.start), batch.end
+    first, end = batch.first, batch.end
     if change.offset != first:
         raise NotPossible(
             f"{name} stands before the batch at offset {first}, and not at {change.offset}; check "
@@ -41,4 +41,4 @@ def skip(change: SkipBatch, loop: Loop) -> SkippedBatch:
         except TargetMissingError as missing:
             raise Unavailable(f"{missing.sentence}, then ask again.") from missing
         loop.assignment.unreadable.passed(source)
-    return SkippedBatch(*source, first, end - 1, batch.log_bytes, loop.assignment.has_all)
+    return SkippedBatch(*source, first, end - 1, batch.refused.log_bytes, loop.assignment.has_all)

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from itertools import repeat
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
+from structlog.testing import capture_logs
 
 from service.errors import ExitCode, ExitError
 from state.model import PartitionId
+from tests.fakes.consumer import FakeConsumer
 from tests.fakes.errors import plain, retriable
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
@@ -345,3 +347,41 @@ def test_the_group_is_left_at_the_end() -> None:
     bridging.loop.run()
     assert not bridging.cluster.group(GROUP).members
     assert ORDERS not in bridging.loop.consumer.running
+
+
+def test_a_batch_that_the_client_cannot_unpack_holds_up_its_partition_alone_and_is_named() -> None:
+    bridging = Bridging(partitions=2)
+    bridging.send(b"1", b"2", b"3")
+    log = some(bridging.cluster.log(*ORDERS))
+    log.unreadable.append((1, 1))
+    with capture_logs() as logged:
+        bridging.turns()
+        bridging.send(b"4", partition=1)
+        bridging.turns()
+    assert (bridging.arrived(0), bridging.arrived(1)) == ([b"1"], [b"4"])
+    waiting = [each.waiting_for for each in bridging.board.read().partitions]
+    assert "orders-0" in some(waiting[0])
+    assert "[bridge.source]" in some(waiting[0])
+    assert waiting[1] is None
+    assert sum(each["event"] == "blocked" for each in logged) == 1
+    log.unreadable.clear()
+    bridging.turns()
+    assert bridging.arrived(0) == [b"1", b"2", b"3"]
+    assert bridging.board.read().partitions[0].waiting_for is None
+
+
+def test_large_records_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, consume = list[int](), FakeConsumer.consume
+
+    def counted(consumer: FakeConsumer, records_max: int = 1, timeout: float = -1) -> list[Message]:
+        messages = consume(consumer, records_max, timeout)
+        sizes.append(sum(map(len, messages)))
+        return messages
+
+    monkeypatch.setattr(FakeConsumer, "consume", counted)
+    bridging = Bridging()
+    bridging.cluster.create_topic("far.orders")  # it takes large ones
+    bridging.send(*[bytes(200_000)] * 500)
+    bridging.turns()
+    assert sum(sizes) == 500 * 200_000
+    assert max(sizes) == 64 * 200_000, "nothing predicts the size of the first"

@@ -5,7 +5,7 @@ import weakref
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from service.kafka.errors import Recovery, fault_of, without_frames
+from service.kafka.errors import UNREADABLE_BATCH, Recovery, fault_of, without_frames
 
 R, A, B = Recovery.RETRY, Recovery.ABORT, Recovery.REBUILD
 
@@ -45,6 +45,12 @@ def test_the_remedy_is(
     fault = fault_of(error)
     assert fault[:3] == (remedy, of_record, fenced)
     assert error.name() in fault.cause
+
+
+def test_an_error_about_a_batch_names_the_property_to_raise() -> None:
+    cause = fault_of(KafkaError(UNREADABLE_BATCH, "message at 3 of 7 bytes failed")).cause
+    assert cause.startswith("_BAD_COMPRESSION: ")
+    assert '"receive.message.max.bytes"' in cause
 
 
 @pytest.mark.parametrize(
