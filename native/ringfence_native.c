@@ -376,17 +376,23 @@ static PyObject *Piece_fitting(Piece *self, PyObject *args)
     return Py_BuildValue("nKK", at, memory, largest);
 }
 
-/* larger(start, end, bytes): the records that take more memory than so many bytes. */
-static PyObject *Piece_larger(Piece *self, PyObject *args)
+/* beyond(start, end, needs_key, bytes): the records that take more memory than so many bytes, or that
+ * need a key and have none. */
+static PyObject *Piece_beyond(Piece *self, PyObject *args)
 {
     Py_ssize_t start, end;
+    int needs_key;
     unsigned long long bytes;
-    if (!PyArg_ParseTuple(args, "nnK", &start, &end, &bytes) || !is_range(self, start, end))
+    if (!PyArg_ParseTuple(args, "nnpK", &start, &end, &needs_key, &bytes) ||
+        !is_range(self, start, end))
         return NULL;
     PyObject *found = PyList_New(0);
-    for (Py_ssize_t at = start; found && at < end; at++)
-        if (self->rows[at].memory > bytes && !listed(found, PyLong_FromSsize_t(at)))
+    for (Py_ssize_t at = start; found && at < end; at++) {
+        const Row *row = &self->rows[at];
+        bool is_beyond = row->memory > bytes || (needs_key && !row->key);
+        if (is_beyond && !listed(found, PyLong_FromSsize_t(at)))
             Py_CLEAR(found);
+    }
     return found;
 }
 
@@ -932,7 +938,7 @@ static PyMethodDef Piece_methods[] = {
     METHOD(Piece, columns, METH_VARARGS), METHOD(Piece, fitting, METH_VARARGS),
     METHOD(Piece, source, METH_VARARGS),  METHOD(Piece, strip, METH_VARARGS),
     METHOD(Piece, admit, METH_VARARGS),   METHOD(Piece, forward, METH_VARARGS),
-    METHOD(Piece, send, METH_VARARGS),    METHOD(Piece, larger, METH_VARARGS),
+    METHOD(Piece, send, METH_VARARGS),    METHOD(Piece, beyond, METH_VARARGS),
     {0}};
 static PyMethodDef Reader_methods[] = {
     METHOD(Reader, partition, METH_VARARGS), METHOD(Reader, forward, METH_O),

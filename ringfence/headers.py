@@ -96,7 +96,10 @@ class Reason(StrEnum):
     TOO_MANY_ADDRESSES = "too-many-addresses"
     NO_OUTPUT = "no-output"
     UNREADABLE_HEADERS = "unreadable-headers"
+    MISSING_KEY = "missing-key"
+    INVALID_TIMESTAMP = "invalid-timestamp"
     TOO_LARGE = "too-large"
+    REFUSED = "refused"
     FAILED_CHECK = "failed-check"
     UNREADABLE_BATCH = "unreadable-batch"
 

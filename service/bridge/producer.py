@@ -158,5 +158,5 @@ def _fatal(error: Exception | None) -> KafkaFailure | None:
 
 
 def _rejection(fault: KafkaFailure) -> Rejection:
-    reason = Reason.TOO_LARGE if fault.too_large else Reason.NO_OUTPUT
+    reason = Reason.TOO_LARGE if fault.too_large else Reason.REFUSED
     return Rejection(reason, f"the broker refused it: {fault.cause}")

@@ -1,53 +1,113 @@
 """Apart rows: the records of a slice that no fast path may take, among those that it may.
 
-The broker refused them, or they may be too large for their topics. They are decided by the full
-path, in their place in the order; the records between them stay on the fast path.
+The broker refused them, or their topics may refuse them: for want of a key, for their time or for
+their size. They are decided by the full path, in their place in the order; the records between them
+stay on the fast path.
 Invariant: a slice is looked at record by record only if it may have such a record.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from ringfence.headers import Headers
 from service.dedup.output import OutputResolver, size_bytes
 from service.dedup.record import Record
+from service.kafka.model import UNLIMITED, Present
 from service.native.records import Records
 from state.model import PartitionId
+
+_AHEAD_MS: Final = 60_000
+"""Publishers' clocks differ by less, so a slice without a later record is not looked at."""
+
+_SLOW_MS_MAX: Final = 24 * 60 * 60 * 1000
+"""Two time zones hardly differ by more."""
+
+
+class Bounds(NamedTuple):
+    """What no record of a slice exceeds; the records of a part of it do not either."""
+
+    present: Present
+    largest_bytes: int
+    """No record takes more memory than this."""
+    oldest_ms: int
+    newest_ms: int
+    """Its smallest and its largest timestamp."""
+
+
+def present(now_ms: int, times_ms: Sequence[int], newest_ms: int) -> Present:
+    """Return the present, later than by our clock if most records of a slice are ahead of it.
+
+    A clock may be slow: that of a machine which was suspended, or one that has the local time of
+    another zone. No record is to blame for that, so what is up to a day ahead is then left to the
+    broker. Microseconds in place of milliseconds are further ahead.
+    """
+    if newest_ms <= now_ms + _AHEAD_MS:
+        return Present.at(now_ms)
+    usual_ms = sorted(times_ms)[len(times_ms) // 2]
+    return Present(now_ms, min(max(now_ms, usual_ms), now_ms + _SLOW_MS_MAX))
+
+
+class Rows(Protocol):
+    """Records of one partition, in order; columns of equal length."""
+
+    @property
+    def messages(self) -> Sequence[Record]:
+        """The records."""
+        ...
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Offsets in the partition that decides."""
+        ...
+
+    @property
+    def times_ms(self) -> Sequence[int]:
+        """Their timestamps."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[Headers | None]:
+        """Their headers."""
+        ...
 
 
 class ApartRows:
     """Finds the apart rows among the records that one partition decides in one transaction."""
 
     def __init__(
-        self, resolver: OutputResolver, source: PartitionId, targets: Iterable[str | None]
+        self, resolver: OutputResolver, source: PartitionId, targets: tuple[str, ...]
     ) -> None:
-        """`targets` are the topics that a fast path writes; None for one that records decide."""
+        """`targets` are the topics that a fast path writes."""
         self._offsets = resolver.noted(source)
-        self._bytes_max = resolver.room_bytes(targets)
+        self._limits = limits = resolver.limits(targets)
+        self.limits_times = min(limits.past_ms, limits.future_ms) < UNLIMITED
+        """Whether the times of a slice matter."""
 
-    def of(
-        self,
-        messages: Sequence[Record],
-        offsets: Sequence[int],
-        headers: Sequence[Headers | None],
-        largest_bytes: int,
-    ) -> list[int]:
-        """Return the indexes of the apart rows, ascending; no record exceeds `largest_bytes`."""
-        found = set[int]()
+    def of(self, rows: Rows, bounds: Bounds) -> list[int]:
+        """Return the indexes of the apart rows, ascending."""
+        limits, found = self._limits, set[int]()
         if self._offsets:
-            found.update(at for at, offset in enumerate(offsets) if offset in self._offsets)
-        if largest_bytes > self._bytes_max:
-            found.update(_larger(messages, headers, self._bytes_max))
+            found.update(at for at, offset in enumerate(rows.offsets) if offset in self._offsets)
+        oldest_ms = bounds.present.now_ms - limits.past_ms
+        newest_ms = bounds.present.latest_ms + limits.future_ms
+        if bounds.oldest_ms < oldest_ms or bounds.newest_ms > newest_ms:
+            times_ms = enumerate(rows.times_ms)
+            found.update(at for at, time_ms in times_ms if not oldest_ms <= time_ms <= newest_ms)
+        may_be_large = bounds.largest_bytes > limits.room_bytes
+        if isinstance(rows.messages, Records):
+            if limits.needs_key or may_be_large:
+                bytes_max = limits.room_bytes
+                found.update(rows.messages.beyond(needs_key=limits.needs_key, bytes_max=bytes_max))
+            return sorted(found)
+        if limits.needs_key:
+            found.update(at for at, record in enumerate(rows.messages) if record.key() is None)
+        if may_be_large:
+            found.update(_larger(rows, limits.room_bytes))
         return sorted(found)
 
 
-def _larger(
-    messages: Sequence[Record], column: Sequence[Headers | None], bytes_max: int
-) -> Iterable[int]:
-    """Return the rows that may be larger than this."""
-    if isinstance(messages, Records):
-        return messages.larger(bytes_max)
-    return (
-        at
-        for at, (message, headers) in enumerate(zip(messages, column, strict=True))
-        if size_bytes(message.key(), message.value(), headers or ()) > bytes_max
-    )
+def _larger(rows: Rows, bytes_max: int) -> Iterable[int]:
+    columns = enumerate(zip(rows.messages, rows.headers, strict=True))
+    for at, (record, headers) in columns:
+        if size_bytes(record.key(), record.value(), headers or ()) > bytes_max:
+            yield at

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast
 from confluent_kafka import Message
 
 from ringfence.headers import Headers
+from service.dedup.apart import Bounds, present
 from service.dedup.partition import OwnedPartition
 from service.dedup.record import Record
 from service.kafka.io import _runs, offsets_of, read_headers
@@ -101,6 +102,13 @@ class Batch(NamedTuple):
     memory_bytes: int = 0
     largest_bytes: int = sys.maxsize
     """Both as in `ParsedRecords`."""
+
+    def bounds(self, times_ms: Sequence[int]) -> Bounds:
+        """Return the bounds of a slice with these times; without any they are the present."""
+        oldest_ms = min(times_ms, default=self.now_ms)
+        newest_ms = max(times_ms, default=self.now_ms)
+        now = present(self.now_ms, times_ms, newest_ms)
+        return Bounds(now, self.largest_bytes, oldest_ms, newest_ms)
 
 
 def read(messages: Sequence[Message] | Records, bytes_max: int = sys.maxsize) -> ParsedRecords:

@@ -39,6 +39,7 @@ from service.dedup.plan import BatchCounts, Output
 from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.dedup.reply import Decision, Replies
 from service.dedup.route import InputPartition
+from service.kafka.model import Present
 from service.kafka.topics import RepartitionTopic
 from service.native.records import Records
 from state.cache import Cache
@@ -74,14 +75,16 @@ class DecisionProgress:
     time_ms: int
     """The partition's own time, as in `OwnedPartition`."""
     now_ms: int = 0
+    present: Present = field(default_factory=lambda: Present.at(0))
     outputs: list[Output] = field(default_factory=list)
     """The outputs of the current slice."""
     replies: list[tuple[str, Output | None]] = field(default_factory=list)
     """The replies that its records ask for, each with the route; None if none can be sent."""
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, present: Present) -> None:
         """Begin a slice, which is decided at this time."""
-        self.outputs, self.replies, self.now_ms = [], [], now_ms
+        self.outputs, self.replies, self.now_ms = [], [], present.now_ms
+        self.present = present
 
     def send(self, records: Records, start: int, end: int) -> None:
         """Add some of the records to the outputs, which compiled code has accepted."""
@@ -252,11 +255,17 @@ class Checks:
         self._rules.output_resolver.check_refusal((self._progress.source, offset))
 
     def target(self, record: Record, headers: Headers, context: AddressContext) -> OutputTopic:
-        """Return the output topic; RejectedError if the record names none or does not fit."""
+        """Return the output topic; RejectedError if the record names none that takes it."""
         output_resolver = self._rules.output_resolver
         target = output_resolver.output(self._input_partition, record, headers, context.name)
-        output_resolver.check_size(target, record.key(), record.value(), headers)
+        self.check_fits(target, record, headers)
         return target
+
+    def check_fits(self, target: OutputTopic, record: Record, headers: Headers) -> None:
+        """Raise RejectedError if the topic is known to refuse the record."""
+        key, value, timestamp_ms = record.key(), record.value(), record.timestamp()[1]
+        present, output_resolver = self._progress.present, self._rules.output_resolver
+        output_resolver.check_fits(target, key, value, headers, timestamp_ms, present)
 
     def origin_of(self, record: Record) -> Origin:
         """Return the record's input position, and the time of the decision."""
@@ -330,12 +339,12 @@ class Checks:
         address = None if context is None else context.name
         envelope = self._envelope_without_address if context is None else self.envelope(context)
         letter = envelope.letter(record, headers, claim.identifier, why)
-        blame = (self._progress.source, blamed)
+        blame, now_ms = (self._progress.source, blamed), self._progress.now_ms
         target = self._rules.output_resolver.dead_letter(
-            self._input_partition, record, letter, address, why.reason, blame
+            self._input_partition, record, letter, address, why.reason, blame, now_ms
         )
         tally.dead_letters[route, why.reason] += 1
-        self._progress.outputs.append(output_of(record, target, letter, self._progress.now_ms))
+        self._progress.outputs.append(output_of(record, target, letter, now_ms))
 
     def _reply(
         self,

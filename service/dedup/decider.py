@@ -1,6 +1,7 @@
 """Decider: turns a batch and the committed state into a plan, and changes nothing else.
 
-The checks run in this order: headers, address, claim, expiry, duplicate, target, size.
+The checks run in this order: headers, address, claim, expiry, duplicate, target, and whether the
+target takes the record.
 An exception that no check foresaw is blamed on the record, unless the store, the broker or the
 machine raised it.
 Invariants: every record of the batch has exactly one fate in the plan; only accepted ids are
@@ -17,6 +18,7 @@ import structlog
 
 from ringfence.headers import DeadLetter, Headers, acknowledgements, bookmark
 from service.dedup.address import AddressContexts
+from service.dedup.apart import Bounds
 from service.dedup.batch import Batch, Slice
 from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
 from service.dedup.dead_letter import Mode, RedrivenRecord
@@ -45,6 +47,7 @@ from service.kafka.errors import (
     Recovery,
     without_frames,
 )
+from service.kafka.model import Present
 from service.native.records import Records
 from service.schemas.errors import RegistryUnavailableError
 from state.cache import BatchTooLargeError
@@ -394,16 +397,14 @@ class _Decider:
 
     def decide(self, part: Slice, batch: Batch) -> list[Output]:
         """Decide every record of a part of the batch, in order; return the outputs."""
-        progress, largest_bytes = self._progress, batch.largest_bytes
-        progress.begin(batch.now_ms)
+        progress, bounds = self._progress, batch.bounds(part.times_ms)
+        progress.begin(bounds.present)
         self._forget_unrouted()
         column = part.headers
         if self._plan.on_headers is not None:
             self._plan.on_headers(column)
         offsets, times_ms, sizes_bytes = part.offsets, part.times_ms, part.sizes_bytes
-        columns = Columns(
-            part.messages, offsets, offsets, times_ms, column, sizes_bytes, largest_bytes
-        )
+        columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes, bounds)
         tally, grouping = self._plan.tally, self._grouping()
         failure = self._rules.output_resolver.failure(self._source, offsets)
         for evaluator, rows in self._by_input(columns):
@@ -414,13 +415,13 @@ class _Decider:
             tally.consumed[evaluator.route] += len(rows.messages)
             tally.bytes_consumed[evaluator.route] += sum(rows.sizes_bytes)
         self._delete_expired()
-        self._count(times_ms)
+        self._count(times_ms, bounds)
         return progress.end(tally)
 
     def give_up(self, groups: Sequence[GroupName], now_ms: int) -> list[Output]:
         """Dead-letter the pending records of these groups; return the outputs."""
         progress = self._progress
-        progress.begin(now_ms)
+        progress.begin(Present.at(now_ms))
         grouping = self._grouping()
         for name in groups:
             records = grouping.time_out(name)
@@ -432,7 +433,7 @@ class _Decider:
     ) -> list[Output]:
         """Decide dead letters again; return the outputs. No replies are sent."""
         progress, partition = self._progress, self._partition
-        progress.begin(now_ms)
+        progress.begin(Present.at(now_ms))
         grouping, outputs, tally = self._grouping(), progress.outputs, self._plan.tally
         for letter in letters:
             # A repartitioned record has no offset here any more: the last one stands in for it.
@@ -569,7 +570,7 @@ class _Decider:
                         times_ms=columns.times_ms[rows],
                         headers=records.headers,
                         sizes_bytes=columns.sizes_bytes[rows],
-                        largest_bytes=columns.largest_bytes,
+                        bounds=columns.bounds,
                     ),
                 )
             return
@@ -587,7 +588,7 @@ class _Decider:
                     times_ms=columns.times_ms[rows],
                     headers=headers[rows],
                     sizes_bytes=columns.sizes_bytes[rows],
-                    largest_bytes=columns.largest_bytes,
+                    bounds=columns.bounds,
                 ),
             )
 
@@ -615,16 +616,15 @@ class _Decider:
             return unrouted(self._source, "it does not say which input it came from")
         return self._rules.input_partitions(input_name)
 
-    def _count(self, times_ms: list[int]) -> None:
+    def _count(self, times_ms: list[int], bounds: Bounds) -> None:
         """Advance the partition's time and the batch's time range."""
         plan, tally = self._plan, self._plan.tally
         plan.times_ms[self._source] = self._progress.time_ms
-        oldest_ms = min(times_ms)
+        oldest_ms = bounds.oldest_ms
         if oldest_ms <= 0:
             oldest_ms = min((time for time in times_ms if time > 0), default=NO_TIME_MS)
         tally.oldest_ms = min(tally.oldest_ms, oldest_ms)
-        newest_ms = max(times_ms)
-        tally.newest_ms = max(tally.newest_ms, newest_ms)
+        tally.newest_ms = max(tally.newest_ms, bounds.newest_ms)
 
     def _delete_expired(self) -> None:
         """Write tombstones with the first records.

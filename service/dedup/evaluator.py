@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ringfence.headers import DUPLICATE_ID_ALIASES, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
-from service.dedup.apart import ApartRows
+from service.dedup.apart import ApartRows, Bounds
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
 from service.dedup.claim import (
     NOT_PLAIN,
@@ -158,7 +158,7 @@ class FastPaths:
             return None
         self._contexts.check_room(context)
         target = self._target(route.output, record, context)
-        if target is None or not output_resolver.has_room(target):
+        if target is None or not output_resolver.has_room(target.info):
             return None
         # A fast-path record is remembered, or its address is not new.
         self._contexts.admit(context)
@@ -180,7 +180,8 @@ class FastPaths:
             return None
         template = self._input_partition.route.dead_letter
         target = self._target(template, record, context) if template.is_fixed_by_address else None
-        return target if target is not None and self._output_resolver.has_room(target) else None
+        has_room = target is not None and self._output_resolver.has_room(target.info)
+        return target if has_room else None
 
     def _target(
         self, template: Template, record: Record, context: AddressContext
@@ -293,8 +294,7 @@ class Columns(NamedTuple):
     headers: Sequence[Headers | None]
     sizes_bytes: Sequence[int]
     """Sizes of the record values."""
-    largest_bytes: int
-    """No record takes more memory than this."""
+    bounds: Bounds
 
     def row(self, at: int) -> "Columns":
         """Return one of the records."""
@@ -305,7 +305,7 @@ class Columns(NamedTuple):
             [self.times_ms[at]],
             [self.headers[at]],
             [self.sizes_bytes[at]],
-            self.largest_bytes,
+            self.bounds,
         )
 
     def after(self, start: int) -> "Columns":
@@ -317,7 +317,7 @@ class Columns(NamedTuple):
             self.times_ms[start:],
             self.headers[start:],
             self.sizes_bytes[start:],
-            self.largest_bytes,
+            self.bounds,
         )
 
 
@@ -351,13 +351,12 @@ class Evaluator:
             self._not_plain = NOT_PLAIN_WITH_REPLIES
         self._names = (*_ID_NAMES, *self._not_plain), len(_ID_NAMES)
         self._takes_pieces = self._identifier is None and self.fast_paths.field_name != UNNAMED
-        targets = input_partition.route.output.constant, input_partition.route.dead_letter.constant
-        self._apart = ApartRows(rules.output_resolver, progress.source, targets)
+        outputs = input_partition.route.outputs()
+        self._apart = ApartRows(rules.output_resolver, progress.source, outputs)
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Decide every record; add the outputs to the progress."""
-        messages, offsets, largest_bytes = columns.messages, columns.offsets, columns.largest_bytes
-        apart = self._apart.of(messages, offsets, columns.headers, largest_bytes)
+        apart = self._apart.of(columns, columns.bounds)
         if isinstance(columns.messages, Records) and self._takes_pieces:
             start = self._pieces(columns, columns.messages, apart, grouping)
             columns, apart = columns.after(start), [row - start for row in apart if row >= start]

@@ -1,11 +1,12 @@
-"""Output: the topic and partition that a record goes to.
+"""Output: the topic and partition that a record goes to, and whether the topic takes the record.
 
-A record that names a topic which is not allowed or does not exist is rejected. If a topic that the
+A record that names a topic which is not allowed or does not exist is rejected, and so is one that
+its topic is known to refuse: for want of a key, for its time or for its size. If a topic that the
 configuration names does not exist, no record is at fault: the partition waits for the topic.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,14 +14,14 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ringfence.headers import ID_BYTES_MAX, Headers, Reason
+from ringfence.headers import Headers, Reason
 from service.dedup.field import UnrenderableError
 from service.dedup.plan import BY_KEY
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, Template
 from service.errors import AwaitedError
-from service.kafka.model import TopicInfo
-from service.kafka.topics import OutputTopics
+from service.kafka.model import Present, TopicInfo
+from service.kafka.topics import OutputTopics, RecordLimits, room_bytes
 from state.model import PartitionId
 
 # Overhead of a record in a batch of its own: batch header, record header and lengths. Rounded down:
@@ -36,15 +37,11 @@ class TargetMissingError(AwaitedError):
         self.topic = topic
 
 
-_ROOM_BYTES: Final = 2 * ID_BYTES_MAX + 16 * 1024
-"""More than a duplicate's envelope adds: its id in up to twice the size, an address, names."""
-
-
 class OutputTopic(NamedTuple):
     """A topic, with the partition for records with a key and that for records without."""
 
     topic: str
-    record_bytes_max: int
+    info: TopicInfo
     keyed: int
     unkeyed: int
 
@@ -85,22 +82,14 @@ class OutputResolver:
         positions = chain(self.refused, self.undeliverable, self.unanswerable)
         return {offset for of, offset in positions if of == source}
 
-    def has_room(self, topic: OutputTopic | TopicInfo) -> bool:
+    def has_room(self, topic: TopicInfo) -> bool:
         """Whether a topic takes any record with an envelope but large ones."""
-        return self.compressing or topic.record_bytes_max > _ROOM_BYTES
+        return self.compressing or room_bytes(topic) > 0
 
-    def room_bytes(self, names: Iterable[str | None]) -> int:
-        """Return the size up to which a record surely fits these topics; None is any known one.
-
-        Topics that have no room are not considered.
-        """
-        if self.compressing:
-            return sys.maxsize
-        topics = list[TopicInfo | None]()
-        for name in names:
-            topics += self.targets.known() if name is None else [self.targets.find(name)]
-        limits = [each.record_bytes_max for each in topics if each and self.has_room(each)]
-        return min(limits, default=sys.maxsize) - _ROOM_BYTES
+    def limits(self, names: tuple[str, ...]) -> RecordLimits:
+        """Return what every one of these topics takes, as far as it is known here."""
+        limits = self.targets.limits(names)
+        return limits._replace(room_bytes=sys.maxsize) if self.compressing else limits
 
     def failed(self, source: PartitionId) -> frozenset[int]:
         """Return the offsets of records whose checks failed; each of them is decided alone."""
@@ -116,15 +105,42 @@ class OutputResolver:
         is_failure = refusal is not None and refusal.why.reason is Reason.FAILED_CHECK
         return refusal if is_failure and len(offsets) == 1 else None
 
-    def check_size(
-        self, target: OutputTopic, key: bytes | None, value: bytes | None, headers: Headers
+    def check_fits(
+        self,
+        target: OutputTopic,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        timestamp_ms: int,
+        present: Present,
     ) -> None:
-        """Raise RejectedError if the record is known not to fit its topic."""
-        if self.compressing:
-            return
-        size = size_bytes(key, value, headers)
-        if size > target.record_bytes_max:
-            cause = f"{size} bytes with its headers; {target.topic} takes {target.record_bytes_max}"
+        """Raise RejectedError if the topic is known to refuse the record.
+
+        What is near a limit of time, or may be small enough once compressed, is left to the broker.
+        """
+        topic, info = target.topic, target.info
+        if key is None and info.needs_key:
+            cause = (
+                f"it has no key, and {topic} is compacted, so it takes none without; have the "
+                f"publisher give keys, or set cleanup.policy of {topic} to delete"
+            )
+            raise RejectedError(Reason.MISSING_KEY, cause)
+        fault = info.time_fault(timestamp_ms, present)
+        if fault is not None:
+            setting, limit_ms = fault
+            late_ms = present.now_ms - timestamp_ms
+            cause = (
+                f"its timestamp is {abs(late_ms)} ms {'before' if late_ms > 0 else 'after'} the "
+                f"present; {topic} takes {limit_ms}; correct the publisher's clock or unit, or "
+                f"raise {setting} of {topic}"
+            )
+            raise RejectedError(Reason.INVALID_TIMESTAMP, cause)
+        size = 0 if self.compressing else size_bytes(key, value, headers)
+        if size > info.record_bytes_max:
+            cause = (
+                f"{size} bytes with its headers; {topic} takes {info.record_bytes_max}; raise its "
+                "max.message.bytes, or set compression.type in [kafka.producer] if it compresses"
+            )
             raise RejectedError(Reason.TOO_LARGE, cause)
 
     def dead_letter(
@@ -135,8 +151,9 @@ class OutputResolver:
         address: str | None,
         reason: Reason,
         blamed: tuple[PartitionId, int],
+        now_ms: int,
     ) -> OutputTopic:
-        """Return the route's dead-letter topic if the dead letter fits, else the fallback topic.
+        """Return the route's dead-letter topic if it takes the dead letter, else the fallback.
 
         `blamed` is the position of the record at fault if the broker refuses the dead letter.
         """
@@ -149,8 +166,9 @@ class OutputResolver:
         if has_own:
             with suppress(RejectedError):
                 target = self.named(input_partition, template, record, letter, address or "")
-                if size_bytes(record.key(), record.value(), letter) <= target.record_bytes_max:
-                    return target
+                key, value = record.key(), record.value()
+                self.check_fits(target, key, value, letter, now_ms, Present.at(now_ms))
+                return target
         return self._found(input_partition, self.fallback, is_chosen=False)
 
     def is_unanswerable(self, position: tuple[PartitionId, int]) -> bool:
@@ -200,7 +218,7 @@ def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> Outp
     """Keep the number if both topics have equally many partitions; else by key, or modulo."""
     number = input_partition.source.partition
     keyed = number if info.partitions == input_partition.partitions else BY_KEY
-    return OutputTopic(name, info.record_bytes_max, keyed, number % info.partitions)
+    return OutputTopic(name, info, keyed, number % info.partitions)
 
 
 def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -162,5 +162,5 @@ def _rejection(fault: KafkaFailure) -> RejectedError:
     """Return the rejection of a record that made a transaction fail."""
     if fault.raised is not None:
         return RejectedError(Reason.FAILED_CHECK, f"its checks failed with {fault.cause}")
-    reason = Reason.TOO_LARGE if fault.too_large else Reason.NO_OUTPUT
+    reason = Reason.TOO_LARGE if fault.too_large else Reason.REFUSED
     return RejectedError(reason, f"the broker refused it: {fault.cause}")

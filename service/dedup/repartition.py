@@ -14,6 +14,7 @@ from service.dedup.apart import ApartRows
 from service.dedup.batch import Batch, Slice
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress
 from service.dedup.field import UNNAMED, compiled_name
+from service.dedup.output import OutputTopic
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.record import Record, RejectedError, name_of, origin_header
@@ -39,36 +40,51 @@ class Repartitioner:
         self._field = input_partition.route.address.field
         # With several fields no single value decides the address.
         self._has_value = input_partition.route.address.constant is not None or self._field
-        self._apart = ApartRows(rules.output_resolver, partition.source, ())
+        topic = rules.by_address.topic
+        self._apart = ApartRows(rules.output_resolver, partition.source, (topic,))
         self._partitions: dict[bytes | None, int] = {}
         """The target partition, by the value of the one field that decides the address."""
 
     def decide(self, part: Slice, batch: Batch) -> list[Output]:
         """Return the outputs that forward the records of a part of the batch, in order."""
         progress, name = self._progress, self._name
-        progress.begin(batch.now_ms)
         topic, rejected = self._rules.by_address.topic, 0
+        bounds = batch.bounds(part.times_ms if self._apart.limits_times else ())
+        progress.begin(bounds.present)
+        apart = self._apart.of(part, bounds)
+        doubtful = {part.offsets[row] for row in apart}
         if self._plan.on_headers is not None:
             self._plan.on_headers(part.headers)
-        for message, offset, timestamp, found in self._others(part, batch.largest_bytes):
+        for message, offset, timestamp, found in self._others(part, apart):
             headers, key = found or (), message.key()
             try:
                 if found is UNREADABLE:
                     headers = ()
                     raise RejectedError(Reason.UNREADABLE_HEADERS, UNREADABLE_CAUSE)
-                number = self._partition_of(message, headers, offset)
+                if offset in doubtful:
+                    self._checks.check_refusal(offset)
+                number = self._partition_of(message, headers)
+                carried = [*headers, origin_header(name, offset)]
+                if offset in doubtful:
+                    self._check_fits(message, carried)
             except RejectedError as error:
                 rejected += 1
                 self._checks.reject(message, headers, None, NO_CLAIM, error.why, offset)
                 continue
-            carried = [*headers, origin_header(name, offset)]
             value, time_ms = message.value(), max(timestamp, 0)
             progress.outputs.append((topic, value, key, number, None, None, time_ms, carried))
         self._count(part, rejected)
         return progress.end(self._plan.tally)
 
+    def _check_fits(self, record: Record, carried: Headers) -> None:
+        """Raise RejectedError if the topic is known to refuse the record."""
+        topic = self._rules.by_address.topic
+        info = self._rules.output_resolver.targets.find(topic)
+        if info is not None:
+            self._checks.check_fits(OutputTopic(topic, info, 0, 0), record, carried)
+
     def _others(
-        self, part: Slice, largest_bytes: int
+        self, part: Slice, apart: Sequence[int]
     ) -> Iterator[tuple[Record, int, int, Headers | None]]:
         """Yield the records that compiled code has not forwarded; all of them without it."""
         records, field_name = part.messages, compiled_name(self._field)
@@ -78,10 +94,7 @@ class Repartitioner:
             return
         rules = self._partitions, field_name, self._rules.by_address.topic, self._name
         row = 0
-        for end in (
-            *self._apart.of(records, part.offsets, part.headers, largest_bytes),
-            len(records),
-        ):
+        for end in (*apart, len(records)):
             run = records.part(0, end)
             while row <= end:
                 at = run.forward(row, *rules)
@@ -94,10 +107,8 @@ class Repartitioner:
         """Return no outputs: there is nothing to acknowledge."""
         return ()
 
-    def _partition_of(self, record: Record, headers: Headers, offset: int) -> int:
+    def _partition_of(self, record: Record, headers: Headers) -> int:
         """Return the partition that decides a record; RejectedError if it has no address."""
-        if self._rules.output_resolver.refused:
-            self._checks.check_refusal(offset)
         field, constant = self._field, self._input_partition.route.address.constant
         if constant is None and field is None:
             return self._rendered(record, headers)

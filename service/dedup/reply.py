@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
 from service.dedup.claim import ClaimReader, read_claim
-from service.dedup.output import OutputResolver, size_bytes
+from service.dedup.output import OutputResolver
 from service.dedup.plan import Output
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition
+from service.kafka.model import Present
 from state.model import NO_CLAIM, Claim, Origin, PartitionId, Rejection
 
 _CAUSE_CHARS_MAX: Final = 300
@@ -58,11 +59,13 @@ class Replies:
         if self._output_resolver.is_unanswerable(blamed):
             return None
         name = topic.decode(errors="replace")
-        target = self._output_resolver.reply(self._input_partition, name)
+        resolver, key, value = self._output_resolver, self._id(decision), _payload(decision)
+        target = resolver.reply(self._input_partition, name)
         if target is None:
             return None
-        key, value = self._id(decision), _payload(decision)
-        if size_bytes(key, value, ()) > target.record_bytes_max:
+        try:
+            resolver.check_fits(target, key, value, (), now_ms, Present.at(now_ms))
+        except RejectedError:
             return None
         return (target.topic, value, key, target.partition(key), None, None, now_ms, [])
 

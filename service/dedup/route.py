@@ -100,11 +100,14 @@ class InputRoute(NamedTuple):
         pieces = (piece for each in templates for piece in each.pieces)
         return {piece for piece in pieces if isinstance(piece, Field)}
 
+    def outputs(self) -> tuple[str, ...]:
+        """Return every topic that its records and dead letters may go to."""
+        fixed = {self.output.constant, self.dead_letter.constant}
+        return (*(name for name in fixed if name is not None), *self.settings.allowed_outputs)
+
     def targets(self) -> set[str]:
         """Return every target topic that does not depend on a record, and those it may name."""
-        fixed = {self.output.constant, self.dead_letter.constant}
-        named = {*self.settings.allowed_outputs, *self.settings.reply_topics}
-        return {name for name in fixed if name is not None} | named
+        return {*self.outputs(), *self.settings.reply_topics}
 
 
 def is_legal_topic(name: str) -> bool:

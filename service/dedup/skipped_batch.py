@@ -37,7 +37,7 @@ def skip_batch(
     # A partition of by-address belongs to no route, so its dead letter goes to the fallback topic.
     finds = rejection.reason if partition.input_partition else Reason.NO_OUTPUT
     target = rules.output_resolver.dead_letter(
-        input_partition, record, letter, None, finds, (source, first)
+        input_partition, record, letter, None, finds, (source, first), now_ms
     )
     route, tally = input_partition.route.settings.name, plan.tally
     tally.consumed[route] += 1

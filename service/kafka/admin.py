@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from service.kafka.model import RETENTION, TopicInfo, TopicSpec
+from service.kafka.model import RETENTION, TIME_LIMITS, TopicInfo, TopicSpec
 from state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
@@ -198,6 +198,11 @@ class KafkaClusterAdmin:
                 retention={each: settings[name][each] for each in RETENTION},
                 tombstones_kept_ms=int(settings[name]["delete.retention.ms"]),
                 timestamp_type=settings[name]["message.timestamp.type"],
+                time_limits={
+                    each: int(settings[name][each])
+                    for each in TIME_LIMITS
+                    if each in settings[name]
+                },
             )
             for name, topic in found.items()
         }

@@ -4,6 +4,7 @@ Code that only decides imports it, and so runs where no Kafka client is installe
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ringfence.headers import Headers
@@ -11,12 +12,43 @@ from state.model import PartitionId
 
 RETENTION: Final = ("retention.ms", "retention.bytes")
 
+_PAST: Final = "message.timestamp.before.max.ms"
+_FUTURE: Final = "message.timestamp.after.max.ms"
+_EITHER: Final = "message.timestamp.difference.max.ms"  # the only one before Kafka 3.6, gone in 4.0
+TIME_LIMITS: Final = (_PAST, _FUTURE, _EITHER)
+"""Settings that limit how far a record's timestamp may be from the broker's clock, in ms."""
+
+UNLIMITED: Final = 2**63 - 1
+"""The value of such a setting with which it limits nothing."""
+
+_MARGIN_MS: Final = 10_000
+"""How much sooner a time counts as outside a limit than the broker says so.
+
+A record gets older until it is written, which takes up to `transaction_timeout_ms`, 10 s by
+default; that the clocks of a cluster differ matters less. At most a tenth of the limit, so that a
+limit of a few seconds still means something.
+"""
+
 UNREADABLE: Final[Headers] = [("", None)]
 """Replaces headers that are not text; compared by identity."""
 
 UNREADABLE_CAUSE: Final = (
     "a header name is not UTF-8 text; the record is kept here without its headers"
 )
+
+
+class Present(NamedTuple):
+    """The present, which limits of timestamps are measured from, in ms since the epoch."""
+
+    now_ms: int
+    """By our clock."""
+    latest_ms: int
+    """The same, or later if our clock seems to be slow."""
+
+    @classmethod
+    def at(cls, now_ms: int) -> "Present":
+        """Return the present by our clock alone."""
+        return cls(now_ms, now_ms)
 
 
 class TopicInfo(NamedTuple):
@@ -30,6 +62,40 @@ class TopicInfo(NamedTuple):
     """Its settings of `RETENTION`."""
     tombstones_kept_ms: int = 24 * 60 * 60 * 1000
     timestamp_type: str = "CreateTime"
+    time_limits: Mapping[str, int] = MappingProxyType({})
+    """Its settings of `TIME_LIMITS`, as far as its broker knows them."""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether it refuses records without a key."""
+        return "compact" in self.cleanup_policy.split(",")
+
+    def time_limit(self, setting: str) -> int:
+        """Return the effective value of one of the first two settings, as brokers combine them."""
+        if self.timestamp_type != "CreateTime":
+            return UNLIMITED
+        limit = self.time_limits.get(setting, UNLIMITED)
+        return self.time_limits.get(_EITHER, UNLIMITED) if limit == UNLIMITED else limit
+
+    @property
+    def times_ms(self) -> tuple[int, int]:
+        """How much older and how much newer than now a record may be, less the margin."""
+        past, future = self.time_limit(_PAST), self.time_limit(_FUTURE)
+        return past - min(_MARGIN_MS, past // 10), future - min(_MARGIN_MS, future // 10)
+
+    def time_fault(self, timestamp_ms: int, present: Present) -> tuple[str, int] | None:
+        """Return the setting by which it refuses a record of this time, and its value, or None.
+
+        A time of 0 or less is none: the producer sends the present.
+        """
+        past_ms, future_ms = self.times_ms
+        if 0 < timestamp_ms < present.now_ms - past_ms:
+            return self._limiting(_PAST)
+        return self._limiting(_FUTURE) if timestamp_ms > present.latest_ms + future_ms else None
+
+    def _limiting(self, setting: str) -> tuple[str, int]:
+        limit = self.time_limit(setting)
+        return setting if self.time_limits.get(setting) == limit else _EITHER, limit
 
 
 class TopicSpec(NamedTuple):

@@ -4,12 +4,13 @@ The service creates its internal topics with the settings they need. Output and 
 belong to the user, unless `create_topics` is set.
 """
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ringfence.headers import acknowledgements, internal
 from service.errors import ConfigIssue
-from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
+from service.kafka.model import UNLIMITED, ClusterAdmin, TopicInfo, TopicSpec
 from state.model import PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS
 
@@ -190,6 +191,39 @@ def new_target(name: str, input_: TopicInfo, replication: int) -> TopicSpec:
     return TopicSpec(name, input_.partitions, replication, settings)
 
 
+def room_bytes(topic: TopicInfo) -> int:
+    """Return the size up to which a record surely fits, with an envelope; below 0 if none does."""
+    return topic.record_bytes_max - ENVELOPE_BYTES
+
+
+class RecordLimits(NamedTuple):
+    """What topics take: the strictest of their limits."""
+
+    room_bytes: int
+    """The size up to which a record surely fits, with an envelope."""
+    needs_key: bool
+    past_ms: int
+    future_ms: int
+    """How much older and how much newer than now a record may be."""
+
+    @classmethod
+    def of(cls, topic: TopicInfo) -> "RecordLimits":
+        """Return what one topic takes; one without room for an envelope has no limit of size."""
+        room = room_bytes(topic)
+        return cls(room if room > 0 else sys.maxsize, topic.needs_key, *topic.times_ms)
+
+    @classmethod
+    def strictest(cls, limits: Iterable["RecordLimits"]) -> "RecordLimits":
+        """Return what all of them take."""
+        room_bytes, needs_key, past_ms, future_ms = zip(NO_LIMITS, *limits, strict=True)
+        return cls(min(room_bytes), any(needs_key), min(past_ms), min(future_ms))
+
+
+NO_LIMITS: Final = RecordLimits(
+    sys.maxsize, needs_key=False, past_ms=UNLIMITED, future_ms=UNLIMITED
+)
+
+
 class OutputTopics:
     """Snapshot of the topics that the service writes. Only `refresh` does I/O."""
 
@@ -199,6 +233,8 @@ class OutputTopics:
         self._are_made = are_made
         self._known: dict[str, TopicInfo | None] = {}
         self._absent: frozenset[str] = frozenset()
+        self._limits: dict[tuple[str, ...], RecordLimits] = {}
+        """The answers of `limits` since the last `refresh`."""
         self.is_missed = False
         """Whether a topic was asked for and not known since the last `refresh`."""
 
@@ -208,9 +244,14 @@ class OutputTopics:
         self.is_missed = self.is_missed or info is None
         return info
 
-    def known(self) -> Iterable[TopicInfo | None]:
-        """Return every topic that was looked for, as last seen."""
-        return self._known.values()
+    def limits(self, names: tuple[str, ...]) -> RecordLimits:
+        """Return what every one of these topics takes; one not seen yet has no limits."""
+        limits = self._limits.get(names)
+        if limits is None:
+            topics = filter(None, map(self.find, names))
+            limits = RecordLimits.strictest(map(RecordLimits.of, topics))
+            self._limits[names] = limits
+        return limits
 
     def is_absent(self, name: str) -> bool:
         """Whether the last `refresh` did not find it, unless absences were forgotten since."""
@@ -221,6 +262,7 @@ class OutputTopics:
         requested = self._known.keys() | set(names)
         found = self._cluster.topics(requested)
         self._known = {name: found.get(name) for name in requested}
+        self._limits.clear()
         self._absent = frozenset() if self._are_made else frozenset(requested - found.keys())
         self.is_missed = False
 

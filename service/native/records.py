@@ -119,9 +119,10 @@ class Records(Column, Sequence[PieceRecord]):
         end, memory_bytes, largest_bytes = self.piece.fitting(self.start, self.end, bytes_max)
         return Records(self.piece, self.start, end), memory_bytes, largest_bytes
 
-    def larger(self, bytes_max: int) -> list[int]:
-        """Return the rows of the records that take more memory than `bytes_max`."""
-        return [row - self.start for row in self.piece.larger(self.start, self.end, bytes_max)]
+    def beyond(self, *, needs_key: bool, bytes_max: int) -> list[int]:
+        """Return the rows that take more memory than `bytes_max`, or lack the key they need."""
+        rows = self.piece.beyond(self.start, self.end, needs_key, bytes_max)
+        return [row - self.start for row in rows]
 
     def by_source(self) -> Iterator[tuple[PartitionId, "Records"]]:
         """Yield the records of each partition."""

@@ -123,7 +123,7 @@ def test_of_records_that_share_a_request_only_the_guilty_one_is_a_dead_letter(
     assert list(dict.fromkeys(arrived)) == values
     letters = clusters.read(f"{clusters.group}.dead-letters", 1)[0]  # perhaps again
     told = {(each.value, dict(each.headers)[DeadLetter.REASON]) for each in letters}
-    assert told == {(b"no key", b"no-output")}
+    assert told == {(b"no key", b"refused")}
 
 
 def test_sigterm_under_load_ends_in_time_and_loses_nothing(clusters: TwoClusters) -> None:

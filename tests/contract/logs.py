@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
@@ -13,9 +13,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
+from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.client_log import ConsumerLog
 from service.kafka.clients import LIBRDKAFKA, PRODUCING
 from tests.broker.topics import delete_topic
+from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
@@ -24,6 +26,7 @@ from tests.fakes.producer import FakeProducer
 
 OnDoubt = Callable[[], None]
 SESSION_MS = 6_000
+NOTHING: Final[Mapping[str, str]] = {}
 ROUNDS_MAX = 150
 _CLOSE_S = 15.0
 
@@ -35,14 +38,30 @@ class FakeLog:
         self.cluster = FakeCluster()
 
     def topic(
-        self, partitions: int = 1, record_bytes_max: int = 1 << 20, policy: str = "delete"
+        self,
+        partitions: int = 1,
+        record_bytes_max: int = 1 << 20,
+        settings: Mapping[str, str] = NOTHING,
     ) -> str:
         """Make a topic whose records, of 1970 as they are, stay; returns its name."""
         name = f"topic-{len(self.cluster.logs)}"
+        policy = settings.get("cleanup.policy", "delete")
         self.cluster.create_topic(
-            name, partitions, record_bytes_max=record_bytes_max, cleanup_policy=policy
+            name,
+            partitions,
+            record_bytes_max=record_bytes_max,
+            cleanup_policy=policy,
+            settings=settings,
         )
         return name
+
+    def now_ms(self) -> int:
+        return self.cluster.now_ms
+
+    def time_limits(self) -> list[str]:
+        """Return the settings that limit the timestamps of a topic's records."""
+        (topic,) = FakeAdmin(self.cluster).topics([self.topic()]).values()
+        return list(topic.time_limits)
 
     def recreate(self, topic: str) -> None:
         """Delete a topic of one partition and create another one of its name."""
@@ -91,12 +110,22 @@ class RealLog:
         self._consumers: list[Consumer] = []
 
     def topic(
-        self, partitions: int = 1, record_bytes_max: int = 1 << 20, policy: str = "delete"
+        self,
+        partitions: int = 1,
+        record_bytes_max: int = 1 << 20,
+        settings: Mapping[str, str] = NOTHING,
     ) -> str:
         """The replication is the broker's default."""
         name = f"log-{uuid.uuid4().hex[:12]}"
-        self._create(name, partitions, record_bytes_max, policy)
+        self._create(name, partitions, record_bytes_max, settings)
         return name
+
+    def now_ms(self) -> int:
+        return int(time.time() * 1000)
+
+    def time_limits(self) -> list[str]:
+        (topic,) = KafkaClusterAdmin(lambda: self._admin).topics([self.topic()]).values()
+        return list(topic.time_limits)
 
     def recreate(self, topic: str) -> None:
         delete_topic(self._properties, topic)
@@ -107,13 +136,14 @@ class RealLog:
         self._create(topic, 1, 1 << 20)
 
     def _create(
-        self, name: str, partitions: int, record_bytes_max: int, policy: str = "delete"
+        self,
+        name: str,
+        partitions: int,
+        record_bytes_max: int,
+        settings: Mapping[str, str] = NOTHING,
     ) -> None:
-        config = {
-            "max.message.bytes": str(record_bytes_max),
-            "retention.ms": "-1",
-            "cleanup.policy": policy,
-        }
+        limit = {"max.message.bytes": str(record_bytes_max), "retention.ms": "-1"}
+        config = {**limit, **settings}
         new = NewTopic(name, partitions, -1, config=config)
         for future in self._admin.create_topics([new]).values():
             future.result(20)

@@ -1,7 +1,7 @@
 """What the loop relies on in Kafka, asked of the real one and of the fake in the same words."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final, cast
@@ -245,28 +245,69 @@ def test_a_call_in_the_wrong_state_is_refused(log: Log) -> None:
     producer.commit_transaction(10)
 
 
-def test_a_record_beyond_the_topics_limit_makes_the_transaction_abortable(log: Log) -> None:
-    topic, producer = log.topic(record_bytes_max=1000), ready(log, "large")
+HOUR_MS: Final = 3_600_000
+BEYOND: Final[Mapping[str, tuple[Mapping[str, str], int, int]]] = {
+    "too large": ({}, 0, KafkaError.MSG_SIZE_TOO_LARGE),
+    "no key": ({"cleanup.policy": "compact"}, 0, KafkaError.INVALID_RECORD),
+    "no key, with retention": ({"cleanup.policy": "compact,delete"}, 0, KafkaError.INVALID_RECORD),
+    "too old": ({}, -2 * HOUR_MS, KafkaError.INVALID_TIMESTAMP),
+    "too new": ({}, 2 * HOUR_MS, KafkaError.INVALID_TIMESTAMP),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_a_record_beyond_the_topics_limits_makes_the_transaction_abortable(
+    log: Log, kind: str
+) -> None:
+    settings, later_ms, code = BEYOND[kind]
+    limits = {name: str(HOUR_MS) for name in log.time_limits()}
+    topic = log.topic(record_bytes_max=1000, settings={**limits, **settings})
+    producer = ready(log, "beyond")
+    value, key = b"x" * (5000 if kind == "too large" else 5), None if "no key" in kind else b"k"
     producer.begin_transaction()
-    send(producer, topic, b"x" * 5000)
-    too_large = (KafkaError.MSG_SIZE_TOO_LARGE, False, True)
-    assert flags(refused(lambda: producer.commit_transaction(10))) == too_large
+    producer.produce(topic, value, key, 0, timestamp=log.now_ms() + later_ms)
+    producer.flush(10)
+    told = (code, False, True)
+    assert flags(refused(lambda: producer.commit_transaction(10))) == told
     assert refused(lambda: producer.produce(topic, b"b")).code() == KafkaError._STATE
-    assert flags(refused(producer.begin_transaction)) == too_large
+    assert flags(refused(producer.begin_transaction)) == told
     producer.abort_transaction(10)
     # The refused record took a sequence number with it: the next transaction fails once more.
     producer.begin_transaction()
-    send(producer, topic, b"small")
+    producer.produce(topic, b"small", b"k", 0)
+    producer.flush(10)
     gap = (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, False, True)
     assert flags(refused(lambda: producer.commit_transaction(10))) == gap
     producer.abort_transaction(10)
+
+
+@pytest.mark.parametrize("later_ms", [-HOUR_MS // 2, HOUR_MS // 2, None])
+def test_a_record_within_the_topics_limits_is_taken(log: Log, later_ms: int | None) -> None:
+    limits = {name: str(HOUR_MS) for name in log.time_limits()}
+    topic = log.topic(settings={**limits, "cleanup.policy": "compact"})
+    producer = ready(log, "within")
+    producer.begin_transaction()
+    timestamp_ms = 0 if later_ms is None else log.now_ms() + later_ms
+    producer.produce(topic, None, b"k", 0, timestamp=timestamp_ms)
+    producer.commit_transaction(10)
+    assert log.end(topic) >= 1
+
+
+def test_a_topic_that_sets_the_time_itself_takes_any(log: Log) -> None:
+    limits = {name: str(HOUR_MS) for name in log.time_limits()}
+    topic = log.topic(settings={**limits, "message.timestamp.type": "LogAppendTime"})
+    producer = ready(log, "any")
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=0, timestamp=1)
+    producer.commit_transaction(10)
+    assert log.end(topic) >= 1
     producer.begin_transaction()
     send(producer, topic, b"small")
     producer.commit_transaction(10)
 
 
 def test_a_batch_with_bad_records_is_refused_whole_and_the_bad_ones_are_named(log: Log) -> None:
-    topic, producer = log.topic(policy="compact"), ready(log, "named")
+    topic, producer = log.topic(settings={"cleanup.policy": "compact"}), ready(log, "named")
     codes: dict[int, int] = {}
 
     def note(row: int, error: KafkaError | None, _message: Message) -> None:
@@ -470,7 +511,7 @@ def test_a_static_member_that_returns_replaces_and_fences_itself(log: Log) -> No
 
 def test_the_first_offset_at_or_after_a_time_is_told_and_minus_one_behind_all(log: Log) -> None:
     topic, producer, reader = log.topic(), ready(log, "times"), log.consumer("times")
-    began_ms = int(time.time() * 1000)
+    began_ms = log.now_ms()
     producer.begin_transaction()
     for after_ms in (0, 2_000, 1_000, 3_000):
         producer.produce(topic, b"v", partition=0, timestamp=began_ms + after_ms)

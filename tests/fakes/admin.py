@@ -6,7 +6,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, KafkaException
 
 from service.kafka.admin import SILENT
-from service.kafka.model import TopicInfo, TopicSpec
+from service.kafka.model import TIME_LIMITS, TopicInfo, TopicSpec
 from state.model import PartitionId
 from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
@@ -42,6 +42,7 @@ class FakeAdmin:
                 topic.retention,
                 int(topic.settings["delete.retention.ms"]),
                 topic.settings["message.timestamp.type"],
+                {each: int(topic.settings[each]) for each in TIME_LIMITS if each in topic.settings},
             )
             for name, topic in found.items()
         }

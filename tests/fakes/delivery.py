@@ -90,11 +90,7 @@ class FakeDelivery:
         topic = self._log.logs.get(queued.place.topic)
         if topic is None or queued.place.partition >= len(topic.partitions):
             return int(KafkaError._UNKNOWN_PARTITION)
-        if len(queued.record.value or b"") > topic.limit_bytes:
-            return KafkaError.MSG_SIZE_TOO_LARGE
-        if topic.cleanup_policy == "compact" and queued.record.key is None:
-            return KafkaError.INVALID_RECORD
-        return None
+        return topic.refusal(queued.record, self._log.now_ms)
 
     def _report(self, queued: Queued, code: int) -> None:
         message = Message(topic=queued.place.topic, partition=queued.place.partition)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
+from service.kafka.model import UNLIMITED
 from state.model import PartitionId
 from tests.fakes.group import Group
 from tests.fakes.partition import Partition, Record
@@ -19,7 +20,12 @@ from tests.fakes.transactions import Producing
 
 START_MS = 1_700_000_000_000
 KEPT = {"retention.ms": "604800000", "retention.bytes": "-1"}
-OTHERS = {"delete.retention.ms": "86400000", "message.timestamp.type": "CreateTime"}
+OTHERS = {
+    "delete.retention.ms": "86400000",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(UNLIMITED),
+    "message.timestamp.after.max.ms": "3600000",
+}
 """What brokers report where nothing is set."""
 
 
@@ -91,10 +97,27 @@ class FakeTopic:
     names_records: bool = True
     """Whether the broker says which records of a batch it refuses, as Kafka does since 2.4."""
 
-    def takes(self, record: Record) -> bool:
-        """Whether the broker finds nothing wrong with a record; its size is another matter."""
-        has_key = record.key is not None or "compact" not in self.cleanup_policy
-        return has_key and not self.refuses(record)
+    def refusal(self, record: Record, now_ms: int) -> int | None:
+        """Return the error code with which the broker refuses a record, or None."""
+        age_ms = now_ms - record.timestamp_ms
+        has_time = self.settings["message.timestamp.type"] == "CreateTime"
+        past_ms = int(self.settings["message.timestamp.before.max.ms"])
+        future_ms = int(self.settings["message.timestamp.after.max.ms"])
+        if size_bytes(record) > self.limit_bytes:
+            return KafkaError.MSG_SIZE_TOO_LARGE
+        if record.key is None and "compact" in self.cleanup_policy.split(","):
+            return KafkaError.INVALID_RECORD
+        if self.refuses(record):
+            return KafkaError.INVALID_RECORD
+        if has_time and not -future_ms <= age_ms <= past_ms:
+            return KafkaError.INVALID_TIMESTAMP
+        return None
+
+
+def size_bytes(record: Record) -> int:
+    """Return about as many bytes as a batch with this record alone has."""
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers or [])
+    return len(record.key or b"") + len(record.value or b"") + headers + 70
 
 
 class FakeCluster:

@@ -259,32 +259,36 @@ class FakeProducer:
 
         All that is queued for a partition is one batch, as it is with librdkafka after a linger.
         """
-        if self._error is not None:
+        codes = [] if self._error is not None else list(map(self._invalidity, queue))
+        if not any(codes):
             return queue
-        invalid = [queued for queued in queue if not self._takes(queued)]
-        if not invalid:
-            return queue
-        refused = {queued.place for queued in invalid}
-        for queued in queue:
-            if queued.place in refused:
-                code = KafkaError.INVALID_RECORD
+        # The broker says INVALID_TIMESTAMP of a batch, and INVALID_RECORD of its records.
+        refused: dict[PartitionId, int] = {}
+        for queued, code in zip(queue, codes, strict=True):
+            if code and refused.get(queued.place) != KafkaError.INVALID_TIMESTAMP:
+                refused[queued.place] = code
+        for queued, code in zip(queue, codes, strict=True):
+            of_batch = refused.get(queued.place)
+            if of_batch is not None:
                 names = self._log.logs[queued.place.topic].names_records
-                other = KafkaError._INVALID_DIFFERENT_RECORD if names else code
-                self._refuse(queued, code if queued in invalid else other, code)
-        self._gaps |= refused
+                other = KafkaError._INVALID_DIFFERENT_RECORD if names else of_batch
+                own = KafkaError.INVALID_RECORD if names else of_batch
+                self._refuse(queued, own if code else other, of_batch)
+        self._gaps |= refused.keys()
         return [queued for queued in queue if queued.place not in refused]
 
-    def _takes(self, queued: Queued) -> bool:
+    def _invalidity(self, queued: Queued) -> int | None:
+        """Return the code for a record that the broker finds invalid, whatever its size."""
         topic = self._log.logs.get(queued.place.topic)
-        return topic is None or topic.takes(queued.record)
+        code = None if topic is None else topic.refusal(queued.record, self._log.now_ms)
+        return None if code == KafkaError.MSG_SIZE_TOO_LARGE else code
 
     def _send_one(self, queued: Queued) -> None:
         topic, number = queued.place
         log = self._log.log(topic, number)
         if log is None:
             self._refuse(queued, KafkaError._UNKNOWN_PARTITION, KafkaError._INCONSISTENT)
-        elif _size(queued.record) > self._log.logs[topic].limit_bytes:
-            code = KafkaError.MSG_SIZE_TOO_LARGE
+        elif (code := self._log.logs[topic].refusal(queued.record, self._log.now_ms)) is not None:
             self._gaps.add(queued.place)
             self._refuse(queued, code, code)
         elif queued.place in self._gaps:  # The refused record took a sequence number with it.
@@ -401,8 +405,3 @@ class FakeProducer:
             if error.fatal() or error.txn_requires_abort():
                 self._error = error
             raise
-
-
-def _size(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers or [])
-    return len(record.key or b"") + len(record.value or b"") + headers + 70

@@ -8,7 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Message
@@ -63,11 +63,11 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     monkeypatch.setattr(consume, "read_headers", read_headers)
-    plain_ids, claim, check_size = Evaluator._plain_ids, Checks.claim, OutputResolver.check_size
+    plain_ids, claim, check_fits = Evaluator._plain_ids, Checks.claim, OutputResolver.check_fits
 
     def failing_ids(
         desk: Evaluator, messages: Sequence[Message], column: Sequence[Headers | None]
-    ) -> Sequence[bytes | None]:
+    ) -> list[bytes | None]:
         for headers in column:
             fail(headers, b"at once", IndexError("by intent"))
         return plain_ids(desk, messages, column)
@@ -84,13 +84,14 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
         key: bytes | None,
         value: bytes | None,
         headers: Headers,
+        *times: Any,
     ) -> None:
         fail(headers, b"size", RecursionError("by intent"))
-        check_size(output_resolver, target, key, value, headers)
+        check_fits(output_resolver, target, key, value, headers, *times)
 
     monkeypatch.setattr(Evaluator, "_plain_ids", failing_ids)
     monkeypatch.setattr(Checks, "claim", failing_claim)
-    monkeypatch.setattr(OutputResolver, "check_size", failing_size)
+    monkeypatch.setattr(OutputResolver, "check_fits", failing_size)
 
 
 def fail(headers: Headers | None, how: bytes, error: Exception) -> None:

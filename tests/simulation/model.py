@@ -338,7 +338,7 @@ class Model:
         if len(sent.record.value or b"") >= OUTPUT_LIMIT_BYTES:
             return Expected(Reason.TOO_LARGE)
         if sent.refused:
-            return Expected(Reason.NO_OUTPUT)
+            return Expected(Reason.REFUSED)
         if claim is not None and not marked:
             rule.accept(claim, time_ms, named(place))
         return Expected(added=added)

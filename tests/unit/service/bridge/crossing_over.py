@@ -65,7 +65,7 @@ class Bridging:
         self.clients = Clients(self.cluster)
         self.cluster.create_topic("orders", partitions)
         if initializer != 0:
-            self.cluster.create_topic("far.orders", initializer or partitions, limit_bytes=100)
+            self.cluster.create_topic("far.orders", initializer or partitions, limit_bytes=170)
         bridge = BridgeSettings(
             **{"topics": ("orders",), "target_topic": "far.{topic}", "group_id": GROUP} | settings
         )

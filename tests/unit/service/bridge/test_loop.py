@@ -176,7 +176,7 @@ def test_of_records_that_share_a_request_only_the_guilty_one_is_a_dead_letter() 
     bridging.send(b"3")
     bridging.turns(20)
     assert list(dict.fromkeys(bridging.arrived())) == [b"1", b"2", b"3"]
-    assert bridging.letters() == [(b"no key", b"no-output")]
+    assert bridging.letters() == [(b"no key", b"refused")]
     made = bridging.clients.producers
     bridging.send(b"4", b"5")
     bridging.turns()

@@ -43,7 +43,18 @@ records = st.tuples(
     st.one_of(usual, usual, st.lists(claims, max_size=4)),
     st.sampled_from([b"k", None]),
     st.sampled_from([b"v", None, b"large" * 50_000]),
-    st.sampled_from([NOW_MS - 50, NOW_MS - 5, NOW_MS, NOW_MS + 99, 0, -1]),
+    st.sampled_from(
+        [
+            NOW_MS - 50,
+            NOW_MS - 5,
+            NOW_MS,
+            NOW_MS + 99,
+            0,
+            -1,
+            NOW_MS - 9_000_000,
+            NOW_MS + 9_000_000,
+        ]
+    ),
 )
 batches = st.lists(st.lists(records, min_size=1, max_size=12), min_size=1, max_size=4)
 
@@ -76,15 +87,22 @@ def world_of(
     output: str,
     partitions: int,
     limits_bytes: tuple[int, int],
+    policies: tuple[str, str],
     refused: set[int],
     undeliverable: set[int],
 ) -> World:
     allowed = ("out.a", "out.b", "out.fixed", "out.k")
     route = replace(ROUTE, address=address, output=output, allowed_outputs=allowed)
     cluster = cluster_of()
-    for name in (*allowed, "orders.unique"):
-        cluster.create_topic(name, partitions, record_bytes_max=limits_bytes[0])
-    cluster.create_topic("orders.dlq", 3, record_bytes_max=limits_bytes[1])
+    for name in (*allowed, "orders.unique", "orders.dlq"):
+        at = name == "orders.dlq"
+        cluster.create_topic(
+            name,
+            3 if at else partitions,
+            record_bytes_max=limits_bytes[at],
+            cleanup_policy=policies[at],
+            settings={"message.timestamp.before.max.ms": "4000000"},
+        )
     addresses = {"#": {"id_cache_size": capacity, "on_duplicate": on_duplicate}}
     why = RejectedError(Reason.TOO_LARGE, "of the broker")
     return World(
@@ -105,6 +123,7 @@ new_worlds: Final[st.SearchStrategy[Callable[[], World]]] = st.builds(
     output=st.sampled_from(["{topic}.unique", "out.{address}", "out.{header:other}"]),
     partitions=st.sampled_from([1, 3]),
     limits_bytes=st.sampled_from([(1 << 20, 1 << 20), (300_000, 200_000), (200_000, 100_000)]),
+    policies=st.sampled_from([("delete", "delete"), ("compact", "delete"), ("delete", "compact")]),
     refused=st.sets(st.integers(0, 40), max_size=10),
     undeliverable=st.sets(st.integers(0, 40), max_size=10),
 )
@@ -150,13 +169,15 @@ def on_full_path(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def with_one_in_twenty(kind: str) -> tuple[World, list[Message]]:
     """A hundred new ids, of which five records are refused, or may not fit."""
-    sizes: dict[str, dict[str, Any]] = {
+    others: dict[str, dict[str, Any]] = {
         "a large value": {"value": b"." * 1_000_000},
         "a large key": {"key": b"." * 1_000_000},
-        "a large header": {},
+        "no key": {"key": None},
+        "a time to come": {"timestamp_ms": NOW_MS + 2 * 3_600_000},
+        "a time of old": {"timestamp_ms": NOW_MS - 2 * 3_600_000},
     }
     messages = [
-        named(offset, b"%d" % offset, **(sizes.get(kind, {}) if offset in FEW else {}))
+        named(offset, b"%d" % offset, **(others.get(kind, {}) if offset in FEW else {}))
         for offset in range(ALL)
     ]
     if kind == "a large header":
@@ -168,7 +189,16 @@ def with_one_in_twenty(kind: str) -> tuple[World, list[Message]]:
         return World(
             refused={position: RejectedError(Reason.TOO_LARGE, "no") for position in few}
         ), messages
-    return World(**({kind: few} if kind.startswith("un") else {})), messages  # type: ignore[arg-type]
+    if kind.startswith("un"):
+        return World(**{kind: few}), messages  # type: ignore[arg-type]
+    cluster = cluster_of(orders_dlq=3)
+    cluster.create_topic(
+        "orders.unique",
+        3,
+        cleanup_policy="compact" if kind == "no key" else "delete",
+        settings={"message.timestamp.before.max.ms": "3600000"},
+    )
+    return World(cluster=cluster), messages
 
 
 KINDS: Final = (
@@ -178,6 +208,9 @@ KINDS: Final = (
     "a large value",
     "a large key",
     "a large header",
+    "no key",
+    "a time to come",
+    "a time of old",
 )
 
 

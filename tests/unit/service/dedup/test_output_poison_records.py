@@ -34,9 +34,6 @@ def test_a_batch_that_is_refused_as_too_large_is_halved_until_the_one_is_dead_le
     assert living.committed() == 8
 
 
-FALLBACK = "g.dead-letters"
-
-
 def refusing(*refused: str, names_records: bool = True, **settings: object) -> Living:
     """The broker refuses records with these values, for a reason that no setting tells."""
     living = Living(**settings)  # type: ignore[arg-type]  # by name
@@ -67,7 +64,7 @@ def test_all_records_of_a_batch_that_the_broker_refuses_cost_two_transactions(ev
     turns(living.running(), 10)
     assert aborts(living) == 2
     assert living.values("orders.unique") == [name for name in NUMBERS if name not in bad]
-    assert living.values(FALLBACK) == bad
+    assert living.values("orders.dlq") == bad
     assert living.committed() == 300
 
 
@@ -75,7 +72,7 @@ def test_a_refused_record_costs_one_transaction_where_others_were_refused_just_b
     living = refusing("003", "103", "203", batch_records_max=100)
     living.send(*NUMBERS)
     turns(living.running(), 20)
-    assert living.values(FALLBACK) == ["003", "103", "203"]
+    assert living.values("orders.dlq") == ["003", "103", "203"]
     assert aborts(living) == 2 + 1 + 1
 
 
@@ -83,7 +80,7 @@ def test_records_that_no_one_refuses_end_the_search() -> None:
     living = refusing("003", "250", batch_records_max=100)
     living.send(*NUMBERS)
     turns(living.running(), 20)
-    assert living.values(FALLBACK) == ["003", "250"]
+    assert living.values("orders.dlq") == ["003", "250"]
     assert aborts(living) == 2 + 2
 
 
@@ -92,7 +89,7 @@ def test_the_refused_of_each_partition_are_found() -> None:
     for partition, names in enumerate(["ax", "by", "zc"]):
         living.send(*names, partition=partition)
     turns(living.running(), 20)
-    assert sorted(living.values(FALLBACK)) == ["a", "b", "c"]
+    assert [living.values("orders.dlq", each) for each in range(3)] == [["a"], ["b"], ["c"]]
     assert [living.values("orders.unique", each) for each in range(3)] == [["x"], ["y"], ["z"]]
     assert aborts(living) == 2
 
@@ -117,7 +114,7 @@ def test_a_batch_of_nothing_but_refused_records_costs_one_transaction_more() -> 
     living = refusing(*NUMBERS)
     living.send(*NUMBERS)
     turns(living.running(), 10)
-    assert living.values(FALLBACK) == NUMBERS
+    assert living.values("orders.dlq") == NUMBERS
     assert aborts(living) == 2 + 1  # which finds out that the broker means each of them
 
 
@@ -137,7 +134,7 @@ def test_the_batch_is_halved_until_one_record_is_left_where_the_broker_names_non
     # One is for the changelog. The third transaction tries whether the broker names records.
     assert [size - 1 for size in sizes[1:]] == [8, 8, 1, 4, 4, 2, 2, 1, 1, 0]
     assert living.values("orders.unique") == list("abcdefg")
-    assert living.values(FALLBACK) == ["large"]
+    assert living.values("orders.dlq") == ["large"]
 
 
 def test_a_record_that_is_refused_by_itself_is_dead_lettered_next() -> None:
@@ -286,7 +283,7 @@ ACCEPTED, WITH_DEAD_LETTER = read(), read(dead_letters=1)
 @rows(
     ("attempts", "reason", "to_fallback"),
     {
-        "refused": ([(ACCEPTED, REFUSED)], Reason.NO_OUTPUT, False),
+        "refused": ([(ACCEPTED, REFUSED)], Reason.REFUSED, False),
         "too large": ([(ACCEPTED, TOO_LARGE)], Reason.TOO_LARGE, False),
         "and its dead letter too": (
             [(ACCEPTED, TOO_LARGE), (WITH_DEAD_LETTER, TOO_LARGE)],
@@ -296,7 +293,7 @@ ACCEPTED, WITH_DEAD_LETTER = read(), read(dead_letters=1)
         "a dead letter of others": ([(WITH_DEAD_LETTER, REFUSED)], None, True),
         "the record, after a dead letter of others": (
             [(WITH_DEAD_LETTER, REFUSED)] * 2,
-            Reason.NO_OUTPUT,
+            Reason.REFUSED,
             False,
         ),
         "failed": ([(ACCEPTED, FAILED)], Reason.FAILED_CHECK, False),

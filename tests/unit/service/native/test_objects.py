@@ -9,9 +9,9 @@ from confluent_kafka import Message
 from ringfence.headers import DUPLICATE_ID, Reason
 from service.dedup.batch import read
 from service.dedup.evaluator import Columns, Evaluator
-from service.dedup.output import _ROOM_BYTES
 from service.dedup.record import RejectedError
 from service.dedup.transaction_group import TransactionGroups
+from service.kafka.topics import ENVELOPE_BYTES
 from service.native.records import Records
 from tests.fakes.log import FakeCluster
 from tests.support.deciding import SOURCE, World, cluster_of, record
@@ -137,7 +137,7 @@ def test_each_transaction_opens_an_address_again(objects: list[int]) -> None:
 @pytest.mark.parametrize("topic", ["orders.unique", "orders.dlq"])
 def test_no_record_is_plain_that_may_not_fit(topic: str, objects: list[int]) -> None:
     size = max(read([message]).memory_bytes for message in messages(IDS, 100))
-    for bytes_max, fits in ((size + _ROOM_BYTES, True), (size + _ROOM_BYTES - 1, False)):
+    for bytes_max, fits in ((size + ENVELOPE_BYTES, True), (size + ENVELOPE_BYTES - 1, False)):
         cluster = FakeCluster()
         for each in ("orders.unique", "orders.dlq"):
             limit = bytes_max if each == topic else 1 << 20

@@ -67,7 +67,7 @@ def test_as_many_records_fit_as_of_messages(columns: list[Headers], limit: int) 
     assert found.memory_bytes == all_memory_bytes[count - 1]
     each_bytes = [read([message]).memory_bytes for message in messages[:count]]
     assert found.largest_bytes == max(each_bytes) <= read(messages, limit).largest_bytes
-    assert records.part(0, count).larger(each_bytes[0]) == [
+    assert records.part(0, count).beyond(needs_key=False, bytes_max=each_bytes[0]) == [
         row for row, memory_bytes in enumerate(each_bytes) if memory_bytes > each_bytes[0]
     ]
     # Python parses several at a time.
