@@ -118,30 +118,11 @@ class OutputResolver:
 
         What is near a limit of time, or may be small enough once compressed, is left to the broker.
         """
-        topic, info = target.topic, target.info
-        if key is None and info.needs_key:
-            cause = (
-                f"it has no key, and {topic} is compacted, so it takes none without; have the "
-                f"publisher give keys, or set cleanup.policy of {topic} to delete"
-            )
-            raise RejectedError(Reason.MISSING_KEY, cause)
-        fault = info.time_fault(timestamp_ms, present)
-        if fault is not None:
-            setting, limit_ms = fault
-            late_ms = present.now_ms - timestamp_ms
-            cause = (
-                f"its timestamp is {abs(late_ms)} ms {'before' if late_ms > 0 else 'after'} the "
-                f"present; {topic} takes {limit_ms}; correct the publisher's clock or unit, or "
-                f"raise {setting} of {topic}"
-            )
-            raise RejectedError(Reason.INVALID_TIMESTAMP, cause)
         size = 0 if self.compressing else size_bytes(key, value, headers)
-        if size > info.record_bytes_max:
-            cause = (
-                f"{size} bytes with its headers; {topic} takes {info.record_bytes_max}; raise its "
-                "max.message.bytes, or set compression.type in [kafka.producer] if it compresses"
-            )
-            raise RejectedError(Reason.TOO_LARGE, cause)
+        refusal = _refusal(target, key, size, timestamp_ms, present)
+        if refusal is not None:
+            self.targets.has_refused = True
+            raise RejectedError(*refusal)
 
     def dead_letter(
         self,
@@ -219,6 +200,33 @@ def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> Outp
     number = input_partition.source.partition
     keyed = number if info.partitions == input_partition.partitions else BY_KEY
     return OutputTopic(name, info, keyed, number % info.partitions)
+
+
+def _refusal(
+    target: OutputTopic, key: bytes | None, size: int, timestamp_ms: int, present: Present
+) -> tuple[Reason, str] | None:
+    """Return why a topic refuses a record of this size, with limit and remedy, or None."""
+    topic, info = target.topic, target.info
+    if key is None and info.needs_key:
+        return Reason.MISSING_KEY, (
+            f"it has no key, and {topic} is compacted, so it takes none without; have the "
+            f"publisher give keys, or set cleanup.policy of {topic} to delete"
+        )
+    fault = info.time_fault(timestamp_ms, present)
+    if fault is not None:
+        setting, limit_ms = fault
+        late_ms = present.now_ms - timestamp_ms
+        when = f"{abs(late_ms)} ms {'before' if late_ms > 0 else 'after'} the present"
+        return Reason.INVALID_TIMESTAMP, (
+            f"its timestamp is {when}; {topic} takes {limit_ms}; correct the publisher's clock or "
+            f"unit, or raise {setting} of {topic}"
+        )
+    if size > info.record_bytes_max:
+        return Reason.TOO_LARGE, (
+            f"{size} bytes with its headers; {topic} takes {info.record_bytes_max}; raise its "
+            "max.message.bytes, or set compression.type in [kafka.producer] if it compresses"
+        )
+    return None
 
 
 def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from service.kafka.model import RETENTION, TIME_LIMITS, TopicInfo, TopicSpec
+from service.kafka.model import RECORD_LIMIT, RETENTION, TIME_LIMITS, TopicInfo, TopicSpec
 from state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
@@ -193,7 +193,7 @@ class KafkaClusterAdmin:
             name: TopicInfo(
                 topic_id=str(topic.topic_id),
                 partitions=len(topic.partitions),
-                record_bytes_max=int(settings[name]["max.message.bytes"]),
+                record_bytes_max=int(settings[name][RECORD_LIMIT]),
                 cleanup_policy=settings[name]["cleanup.policy"],
                 retention={each: settings[name][each] for each in RETENTION},
                 tombstones_kept_ms=int(settings[name]["delete.retention.ms"]),
@@ -228,14 +228,13 @@ class KafkaClusterAdmin:
             )
             answered(grown[name])
 
-    def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """Raise the size limit for records of a topic; its other settings stay unchanged."""
-        limit = ConfigEntry(
-            "max.message.bytes",
-            str(record_bytes_max),
-            incremental_operation=AlterConfigOpType.SET,
-        )
-        topic = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[limit])
+    def raise_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Raise these limits of a topic, by setting; its other settings stay unchanged."""
+        entries = [
+            ConfigEntry(setting, str(value), incremental_operation=AlterConfigOpType.SET)
+            for setting, value in limits.items()
+        ]
+        topic = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         with self._admin() as admin:
             altered = admin.incremental_alter_configs([topic], request_timeout=REQUEST_TIMEOUT_S)
             answered(altered[topic])

@@ -12,11 +12,15 @@ from state.model import PartitionId
 
 RETENTION: Final = ("retention.ms", "retention.bytes")
 
+RECORD_LIMIT: Final = "max.message.bytes"
+
 _PAST: Final = "message.timestamp.before.max.ms"
 _FUTURE: Final = "message.timestamp.after.max.ms"
 _EITHER: Final = "message.timestamp.difference.max.ms"  # the only one before Kafka 3.6, gone in 4.0
 TIME_LIMITS: Final = (_PAST, _FUTURE, _EITHER)
 """Settings that limit how far a record's timestamp may be from the broker's clock, in ms."""
+EFFECTIVE_TIME_LIMITS: Final = (_PAST, _FUTURE)
+"""Those of them that brokers go by; the third has their value where they are not set."""
 
 UNLIMITED: Final = 2**63 - 1
 """The value of such a setting with which it limits nothing."""
@@ -64,6 +68,10 @@ class TopicInfo(NamedTuple):
     timestamp_type: str = "CreateTime"
     time_limits: Mapping[str, int] = MappingProxyType({})
     """Its settings of `TIME_LIMITS`, as far as its broker knows them."""
+
+    def limit(self, setting: str) -> int | None:
+        """Return its value of `max.message.bytes` or of a time limit; None if it has no such."""
+        return self.record_bytes_max if setting == RECORD_LIMIT else self.time_limits.get(setting)
 
     @property
     def needs_key(self) -> bool:
@@ -135,8 +143,8 @@ class ClusterAdmin(Protocol):
         """Raise the number of partitions of a topic."""
         ...
 
-    def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        """Raise the size limit for records of a topic."""
+    def raise_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Raise these limits of a topic, by setting."""
         ...
 
     def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:

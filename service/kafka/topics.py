@@ -10,7 +10,14 @@ from typing import Final, NamedTuple
 
 from ringfence.headers import acknowledgements, internal
 from service.errors import ConfigIssue
-from service.kafka.model import UNLIMITED, ClusterAdmin, TopicInfo, TopicSpec
+from service.kafka.model import (
+    RECORD_LIMIT,
+    TIME_LIMITS,
+    UNLIMITED,
+    ClusterAdmin,
+    TopicInfo,
+    TopicSpec,
+)
 from state.model import PartitionId
 from state.offset_metadata import TOMBSTONES_KEPT_MS
 
@@ -54,20 +61,25 @@ class RepartitionTopic(NamedTuple):
         return PartitionId(self.topic, self.partition_of(address))
 
 
-def new_by_address(group_id: str, partitions: int, largest: int, replication: int) -> TopicSpec:
+def new_by_address(
+    group_id: str, partitions: int, largest: int, replication: int, time_limits: Iterable[str]
+) -> TopicSpec:
     """Return the spec of the repartition topic; `largest` is the largest record limit in bytes.
 
     Its records never expire: they may be years old, and their owner deletes those that are
-    decided. (KIP-284: Kafka Streams lost records to the retention of such a topic.)
+    decided. (KIP-284: Kafka Streams lost records to the retention of such a topic.) Nor are their
+    timestamps limited, which the inputs have taken; `time_limits` are the settings for that, as far
+    as the broker knows them.
     """
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
         "retention.bytes": "-1",
-        "max.message.bytes": str(largest + ENVELOPE_BYTES),
+        RECORD_LIMIT: str(largest + ENVELOPE_BYTES),
         "segment.bytes": str(64 * 1024 * 1024),
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
+        **dict.fromkeys(time_limits, str(UNLIMITED)),
     }
     return TopicSpec(by_address(group_id), partitions, replication, settings)
 
@@ -102,7 +114,7 @@ def new_changelog(
     It takes any record of its input, up to `largest` bytes: records of an open group wait in it.
     """
     settings = {
-        "max.message.bytes": str(largest + ENVELOPE_BYTES),
+        RECORD_LIMIT: str(largest + ENVELOPE_BYTES),
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.3",
         "segment.bytes": str(64 * 1024 * 1024),
@@ -145,20 +157,27 @@ def limits_to_raise(
     own: Iterable[TopicSpec],
     inputs: Mapping[str, TopicInfo],
     there: Mapping[str, TopicInfo],
-) -> dict[str, int]:
-    """Return the internal topics whose record limit is below that of the inputs.
+) -> dict[str, dict[str, int]]:
+    """Return the internal topics that are stricter than the inputs, in size or in timestamps.
 
-    The values are the limits that they need, in bytes; `there` has the topics that exist.
+    The values are the limits that they need, by setting; `there` has the topics that exist.
     """
     largest = max((each.record_bytes_max for each in inputs.values()), default=0)
-    found = {}
+    found: dict[str, dict[str, int]] = {}
     for spec in own:
-        has, needs = there.get(spec.name), int(spec.settings.get("max.message.bytes", 0))
-        if spec.name == fallback(group_id):
-            needs = min(needs, largest + ENVELOPE_BYTES)
-        if has is not None and has.record_bytes_max < needs:
-            found[spec.name] = needs
+        for setting in (RECORD_LIMIT, *TIME_LIMITS):
+            has = there[spec.name].limit(setting) if spec.name in there else None
+            needs = int(spec.settings.get(setting, 0))
+            if setting == RECORD_LIMIT and spec.name == fallback(group_id):
+                needs = min(needs, largest + ENVELOPE_BYTES)
+            if has is not None and has < needs:
+                found.setdefault(spec.name, {})[setting] = needs
     return found
+
+
+def as_settings(limits: Mapping[str, int]) -> str:
+    """Return limits of a topic as an operator sets them."""
+    return " and ".join(f"{setting} to {value}" for setting, value in limits.items())
 
 
 def _retention_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
@@ -174,7 +193,7 @@ def new_dead_letters(name: str, replication: int) -> TopicSpec:
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
-        "max.message.bytes": str(_BYTES_MAX),
+        RECORD_LIMIT: str(_BYTES_MAX),
     }
     return TopicSpec(name, 1, replication, settings)
 
@@ -182,11 +201,13 @@ def new_dead_letters(name: str, replication: int) -> TopicSpec:
 def new_target(name: str, input_: TopicInfo, replication: int) -> TopicSpec:
     """Return the spec of an output or dead-letter topic like its input, with room for the envelope.
 
-    Its retention is that of the input: records keep their timestamps, which may be years old.
+    Its retention and its limits of timestamps are those of the input: records keep their
+    timestamps, which may be years old.
     """
     settings = {
         **input_.retention,
-        "max.message.bytes": str(input_.record_bytes_max + ENVELOPE_BYTES),
+        **{setting: str(value) for setting, value in input_.time_limits.items()},
+        RECORD_LIMIT: str(input_.record_bytes_max + ENVELOPE_BYTES),
     }
     return TopicSpec(name, input_.partitions, replication, settings)
 
@@ -237,6 +258,8 @@ class OutputTopics:
         """The answers of `limits` since the last `refresh`."""
         self.is_missed = False
         """Whether a topic was asked for and not known since the last `refresh`."""
+        self.has_refused = False
+        """Whether a record was refused by what is known of a topic since the last `refresh`."""
 
     def find(self, name: str) -> TopicInfo | None:
         """Return the topic as last seen, or None; the next `refresh` looks for it."""
@@ -264,7 +287,7 @@ class OutputTopics:
         self._known = {name: found.get(name) for name in requested}
         self._limits.clear()
         self._absent = frozenset() if self._are_made else frozenset(requested - found.keys())
-        self.is_missed = False
+        self.is_missed = self.has_refused = False
 
     def forget_absences(self) -> None:
         """Treat no topic as absent any more: it may have been created in the meantime."""

@@ -39,14 +39,17 @@ from service.kafka.clients import Clients, KafkaClients
 from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
     BY_ADDRESS,
+    as_settings,
     by_address,
     by_address_problems,
     changelog,
     changelog_problems,
     config_topic,
+    fallback,
     limits_to_raise,
     new_target,
 )
+from service.main.targets import target_warnings
 from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.layout import Topology, contradiction
 from service.native.path import chosen
@@ -137,6 +140,7 @@ class CheckReport(NamedTuple):
     problems: tuple[ConfigIssue, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def check(config: Config, invalid_routes: Collection[str] = ()) -> CheckReport:
@@ -206,13 +210,15 @@ def report_of(
         *_missing_targets(config, routes, granted.keys()),
         *_changelog_problems(config, routes, topics),
         *_by_address_problems(config, topics),
+        *_fallback_problems(group_id, topics),
         *_limit_problems(group_id, own, inputs, topics, granted),
         *_timeout_problems(config, rights.transaction_max_ms()),
         *_registry_problems(config),
         *rights_problems(config, rights, needs | needs_own, granted, made),
     ]
     outputs = tuple(sorted(written_topics(routes)))
-    return CheckReport(tuple(problems), tuple(sorted(routes)), outputs)
+    warnings = tuple(target_warnings(routes, topics, fallback(group_id)))
+    return CheckReport(tuple(problems), tuple(sorted(routes)), outputs, warnings)
 
 
 def _folder_problems(folder: Path) -> list[ConfigIssue]:
@@ -322,6 +328,15 @@ def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[C
     return problems
 
 
+def _fallback_problems(group_id: str, topics: Mapping[str, TopicInfo]) -> list[ConfigIssue]:
+    """Return a problem if the group's dead-letter topic does not take every dead letter."""
+    name = fallback(group_id)
+    if name not in topics or not topics[name].needs_key:
+        return []
+    what = f'"{name}" has cleanup.policy {topics[name].cleanup_policy}'
+    return [ConfigIssue(what, "set its cleanup.policy to delete: it takes letters without a key")]
+
+
 def _limit_problems(
     group_id: str,
     own: Iterable[TopicSpec],
@@ -329,21 +344,26 @@ def _limit_problems(
     topics: Mapping[str, TopicInfo],
     granted: Mapping[str, Granted],
 ) -> list[ConfigIssue]:
-    """Return a problem for each internal topic with a lower record limit than the inputs need.
+    """Return a problem for each internal topic that is stricter than the inputs need.
 
-    That happens if the limit of an input was raised later. The service raises the limits of its
+    That happens if the limit of an input was raised later, or if the topic was made by an earlier
+    version. The service raises the limits of its
     topics itself where it has the right to. A lower limit of an output is not a problem: a record
     that does not fit is dead-lettered, and one that does not fit there either goes to the group's
     own dead-letter topic, which has to take every record.
     """
     return [
         ConfigIssue(
-            f'"{name}" takes records of at most {topics[name].record_bytes_max} bytes',
-            f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it to the service",
+            f'"{name}" has {_values(topics[name], needs)}',
+            f"set its {as_settings(needs)}, or grant ALTER_CONFIGS on it to the service",
         )
         for name, needs in limits_to_raise(group_id, own, inputs, topics).items()
         if "ALTER_CONFIGS" not in (granted.get(name) or ())
     ]
+
+
+def _values(topic: TopicInfo, settings: Iterable[str]) -> str:
+    return " and ".join(f"{setting} {topic.limit(setting)}" for setting in settings)
 
 
 def _timeout_problems(config: Config, max_ms: int | None) -> list[ConfigIssue]:

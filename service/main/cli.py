@@ -328,7 +328,7 @@ def _check_service(config_file: Path) -> CheckFinding:
 
     report = _answered(problems, lambda: ask_broker(config, invalid_routes(problems)))
     topics = {"inputs": report.inputs, "outputs": report.outputs}
-    return CheckFinding([*problems, *report.problems], topics, warnings)
+    return CheckFinding([*problems, *report.problems], topics, [*warnings, *report.warnings])
 
 
 def _check_bridge(config_file: Path) -> CheckFinding:

@@ -237,6 +237,9 @@ class SettingsFollower:
 _ABSENT_S: Final = 3.0
 """How long a missing topic counts as missing; records that name it are rejected meanwhile."""
 
+_REFUSED_S: Final = 30.0
+"""How long the settings of a topic by which records are refused count as unchanged."""
+
 
 class ActiveSettings:
     """The configuration that the loop decides by: settings, topics and decision rules."""
@@ -295,7 +298,10 @@ class ActiveSettings:
 
     def find_targets(self) -> None:
         """Refresh the target topics if they may have changed."""
-        if self._clock.monotonic_s() - self._targets_asked_s >= _ABSENT_S:
+        asked_s = self._clock.monotonic_s() - self._targets_asked_s
+        if asked_s >= _REFUSED_S and self.targets.has_refused:
+            self._are_targets_stale = True
+        if asked_s >= _ABSENT_S:
             # Missing topics that records still name are asked for again; the others are forgotten.
             self._are_targets_stale = self._are_targets_stale or self.targets.is_missed
             self.targets.forget_absences()

@@ -29,6 +29,7 @@ from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
     BY_ADDRESS,
     RECORD_BYTES_DEFAULT,
+    as_settings,
     by_address,
     changelog,
     config_topic,
@@ -68,7 +69,8 @@ def internal_topics(
     if decides_by_address(config):
         carried = [topics[name].record_bytes_max for name in topics.keys() - set(decided)]
         count, largest = service.by_address_partitions, max(carried, default=RECORD_BYTES_DEFAULT)
-        expected.append(new_by_address(group, count, largest, replication))
+        time_limits = set[str]().union(*(each.time_limits for each in topics.values()))
+        expected.append(new_by_address(group, count, largest, replication, sorted(time_limits)))
         expected.append(new_changelog(group, BY_ADDRESS, count, largest, replication))
     return expected
 
@@ -101,8 +103,8 @@ class InputTopics:
         self.input_topics: Mapping[str, InputTopic]
         self._own: Mapping[str, str]
         """Internal topics and their ids."""
-        self._not_raised: dict[str, int] = {}
-        """The record limits that the broker refused to set, by topic: tried and logged once."""
+        self._not_raised: dict[str, Mapping[str, int]] = {}
+        """The limits that the broker refused to set, by topic: tried and logged once."""
         self._resolve()
 
     def refresh(self) -> bool:
@@ -179,16 +181,16 @@ class InputTopics:
         topics: Mapping[str, TopicInfo],
         existing: Mapping[str, TopicInfo],
     ) -> None:
-        """Raise the record limits of internal topics to those of their inputs.
+        """Raise the limits of internal topics to those of their inputs.
 
-        Where the broker refuses it, larger records are dead-lettered.
+        Where the broker refuses it, the records beyond them are dead-lettered.
         """
         group_id = self._config.service.group_id
         for name, needs in limits_to_raise(group_id, expected, topics, existing).items():
             if self._not_raised.get(name) == needs:
                 continue
             try:
-                self._cluster.raise_limit(name, needs)
+                self._cluster.raise_limits(name, needs)
             except KafkaException as error:
                 if error.args[0].code() in SILENT:
                     raise
@@ -196,8 +198,8 @@ class InputTopics:
                 _logger.warning(
                     "limit_not_raised",
                     topic=name,
-                    has=existing[name].record_bytes_max,
-                    mend=f"set its max.message.bytes to {needs}, or grant ALTER_CONFIGS on it",
+                    has={setting: existing[name].limit(setting) for setting in needs},
+                    mend=f"set its {as_settings(needs)}, or grant ALTER_CONFIGS on it",
                     error=str(error),
                 )
 

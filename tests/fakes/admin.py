@@ -6,7 +6,7 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, KafkaException
 
 from service.kafka.admin import SILENT
-from service.kafka.model import TIME_LIMITS, TopicInfo, TopicSpec
+from service.kafka.model import RECORD_LIMIT, TIME_LIMITS, TopicInfo, TopicSpec
 from state.model import PartitionId
 from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
@@ -64,14 +64,16 @@ class FakeAdmin:
         self._step("grow")
         self._log.grow_topic(name, partitions)
 
-    def raise_limit(self, name: str, record_bytes_max: int) -> None:
-        self._log.step("raise_limit")
+    def raise_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        self._log.step("raise_limits")
         if self._log.denies(name, "ALTER_CONFIGS"):
             raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
         topic = self._log.logs[name]
-        self._log.logs[name] = replace(
-            topic, record_bytes_max=record_bytes_max, limit_bytes=record_bytes_max
-        )
+        record_bytes_max = limits.get(RECORD_LIMIT)
+        if record_bytes_max is not None:
+            topic = replace(topic, record_bytes_max=record_bytes_max, limit_bytes=record_bytes_max)
+        others = {each: str(value) for each, value in limits.items() if each != RECORD_LIMIT}
+        self._log.logs[name] = replace(topic, settings={**topic.settings, **others})
 
     def starts(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         self._step("starts")

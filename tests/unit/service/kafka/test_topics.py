@@ -1,9 +1,12 @@
 """Internal names, and what is known of the topics that are written."""
 
-from service.kafka.topics import OutputTopics
+from service.kafka.model import TIME_LIMITS, UNLIMITED, TopicInfo
+from service.kafka.topics import OutputTopics, limits_to_raise, new_by_address, new_target
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
-from tests.support.helpers import some
+from tests.support.helpers import rows, some
+
+BEFORE, AFTER, _ = TIME_LIMITS
 
 
 def test_a_target_is_known_after_a_refresh_and_absent_is_an_answer() -> None:
@@ -47,3 +50,43 @@ def test_the_smallest_target_bounds_a_batch() -> None:
     assert targets.batch_bytes_max == 1_000_000
     targets.refresh(["a"])
     assert targets.batch_bytes_max == 5000
+
+
+ALL_TIMES = dict.fromkeys(TIME_LIMITS, UNLIMITED)
+
+
+def info(**time_limits: int) -> TopicInfo:
+    limits = {f"message.timestamp.{name}.max.ms": value for name, value in time_limits.items()}
+    return TopicInfo("id", 3, 1000, "delete", {}, time_limits=limits)
+
+
+@rows(
+    ("has", "raised"),
+    {
+        "Kafka 3.5": (info(difference=5), {"message.timestamp.difference.max.ms": UNLIMITED}),
+        "Kafka 3.9": (info(before=5, after=UNLIMITED, difference=UNLIMITED), {BEFORE: UNLIMITED}),
+        "Kafka 3.9, by the older one": (
+            info(before=UNLIMITED, after=UNLIMITED, difference=5),
+            {"message.timestamp.difference.max.ms": UNLIMITED},
+        ),
+        "Kafka 4": (info(before=UNLIMITED, after=3_600_000), {AFTER: UNLIMITED}),
+        "as it should be": (info(before=UNLIMITED, after=UNLIMITED), {}),
+    },
+)
+def test_the_repartition_topic_is_made_and_becomes_without_limits_of_time(
+    has: TopicInfo, raised: dict[str, int]
+) -> None:
+    spec = new_by_address("g", 3, 500, -1, has.time_limits)
+    assert {name: int(spec.settings[name]) for name in has.time_limits} == dict.fromkeys(
+        has.time_limits, UNLIMITED
+    )
+    assert spec.settings.keys() & ALL_TIMES.keys() == has.time_limits.keys()
+    roomy = has._replace(record_bytes_max=1 << 20)
+    assert limits_to_raise("g", [spec], {}, {spec.name: roomy}) == (
+        {spec.name: raised} if raised else {}
+    )
+
+
+def test_an_output_that_is_made_takes_the_times_that_its_input_takes() -> None:
+    spec = new_target("out", info(before=7, after=9), -1)
+    assert (spec.settings[BEFORE], spec.settings[AFTER]) == ("7", "9")

@@ -11,7 +11,7 @@ from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.config.model import SchemaRegistrySettings, Scope
 from service.errors import ConfigIssue
-from service.main.check import descriptor_warnings, report_of
+from service.main.check import CheckReport, descriptor_warnings, report_of
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.rights import FakeRights
@@ -58,7 +58,7 @@ def problems(cluster: FakeCluster, config: Config) -> list[str]:
 def test_a_cluster_that_has_everything_has_no_problem() -> None:
     cluster = cluster_with("orders", "orders.unique", "orders.dlq")
     report = report_of(config_of(ROUTE), FakeAdmin(cluster), FakeRights(cluster))
-    assert report == ((), ("orders",), ("orders.dlq", "orders.unique"))
+    assert report == CheckReport((), ("orders",), ("orders.dlq", "orders.unique"))
 
 
 def test_all_problems_come_at_once_each_with_its_fix() -> None:
@@ -274,7 +274,7 @@ def test_the_dead_letters_of_the_group_have_to_take_what_no_other_topic_takes() 
     cluster.denied = {("g.dead-letters", "ALTER_CONFIGS")}
     found = problems(cluster, config_of(BY_ADDRESS))
     assert len(found) == 1
-    assert '"g.dead-letters" takes records of at most 1000 bytes' in found[0]
+    assert '"g.dead-letters" has max.message.bytes 1000; set' in found[0]
 
 
 def test_transactions_are_no_longer_than_the_broker_lets_them_be() -> None:

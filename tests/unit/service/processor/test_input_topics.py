@@ -192,7 +192,7 @@ def test_an_answer_that_does_not_come_hides_no_topic_that_was_created_again() ->
     cluster.create_topic("g.changelog.orders", 3)
 
     def on_step(name: str) -> None:
-        for error in lost if name == "raise_limit" else ():
+        for error in lost if name == "raise_limits" else ():
             raise error
 
     cluster.on_step, clock.now_s = on_step, 30.0
