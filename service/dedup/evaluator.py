@@ -359,6 +359,8 @@ class Evaluator:
         apart = self._apart.of(columns, columns.bounds)
         if isinstance(columns.messages, Records) and self._takes_pieces:
             start = self._pieces(columns, columns.messages, apart, grouping)
+            if start == len(columns.messages):
+                return
             columns, apart = columns.after(start), [row - start for row in apart if row >= start]
         self._rows(columns, apart, grouping)
 
