@@ -20,6 +20,8 @@ from service.schemas.registry import ConfluentRegistry, RegisteredSchema, Schema
 
 SCHEMAS_MAX: Final = 1_000
 """How many schemas are kept. The oldest makes room, and is read again when it is needed."""
+SCHEMAS_CHARS_MAX: Final = 33_554_432
+"""Characters of all schemas that are kept. A decoder takes some ten bytes of memory for each."""
 LOOKUPS_S: Final = 5.0
 """How long the look-ups of one transaction may take. Meanwhile the loop does nothing else."""
 UNKNOWN_MAX: Final = 10_000
@@ -85,6 +87,8 @@ class Documents:
         self._on_lookup = on_lookup
         self._decoders: dict[int, Decoder | str] = {}
         """By schema id: the decoder, or why no payload of that schema can be read."""
+        self._chars: dict[int, int] = {}
+        """By the same ids: the characters of what the decoder was made from."""
         self._unknown: dict[int, None] = {}
         self._unknown_since_s: float | None = None
         self._last: tuple[bytes, DecodedPayload] | None = None
@@ -146,6 +150,7 @@ class Documents:
     def _asked(self, number: int) -> Decoder | str | None:
         """Ask the registry for a schema, and keep the answer; None if the id is unknown."""
         decoder: Decoder | str
+        chars = 0
         try:
             schema = self._registry.schema(number)
             if schema is None:
@@ -153,6 +158,7 @@ class Documents:
                 self._on_lookup("unknown")
                 return None
             decoder = decoder_of(schema)
+            chars = chars_of(schema)
         except SchemaUnusableError as error:
             self._on_lookup("unusable")
             decoder = f"has schema {number}, which cannot be used: {error}"
@@ -161,9 +167,10 @@ class Documents:
             raise
         else:
             self._on_lookup("found")
-        if len(self._decoders) >= SCHEMAS_MAX:
-            del self._decoders[next(iter(self._decoders))]
-        self._decoders[number] = decoder
+        self._decoders[number], self._chars[number] = decoder, chars
+        while len(self._decoders) > SCHEMAS_MAX or sum(self._chars.values()) > SCHEMAS_CHARS_MAX:
+            oldest = next(iter(self._decoders))
+            del self._decoders[oldest], self._chars[oldest]
         return decoder
 
 
@@ -181,11 +188,16 @@ def _undecodable(number: int, error: Exception) -> UndecodableError:
     return UndecodableError(f"cannot be read by its schema {number}: {cause}")
 
 
+def chars_of(schema: RegisteredSchema) -> int:
+    """Return how many characters a schema has, with all schemas that it refers to."""
+    return len(schema.text) + sum(len(text) for _, text in schema.references)
+
+
 def decoder_of(schema: RegisteredSchema) -> Decoder:
     """Return the decoder of a schema; SchemaUnusableError if it cannot be used."""
     if schema.kind == "JSON":
         return JsonDecoder()
-    chars = len(schema.text) + sum(len(text) for _, text in schema.references)
+    chars = chars_of(schema)
     if chars > SCHEMA_CHARS_MAX:
         raise SchemaUnusableError(
             f"it has {chars} characters with what it refers to, and {SCHEMA_CHARS_MAX} are the most"

@@ -214,6 +214,16 @@ def test_schemas_are_bounded_and_the_oldest_is_read_again(monkeypatch: pytest.Mo
     assert registry.asked == [1, 2, 3, 1]
 
 
+def test_the_characters_of_schemas_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = RegisteredSchema("AVRO", '"string"', (("a", '"int"' + " " * 40),))
+    monkeypatch.setattr(module, "SCHEMAS_CHARS_MAX", 100)
+    registry = Registry(_1=large, _2=STRING, _3=STRING, _4=large)
+    documents = Documents(registry)
+    for number in (1, 2, 3, 1, 4, 3, 2, 4, 1):
+        assert text(documents, payload(number, b"\x02a")) == "a"
+    assert registry.asked == [1, 2, 3, 4, 1]
+
+
 def test_look_ups_that_take_long_end_a_transaction_and_the_next_one_goes_on() -> None:
     registry, now_s = Registry(_1=STRING, _2=STRING, _3=STRING), iter(range(0, 100, 3))
     documents = Documents(registry, monotonic_s=lambda: float(next(now_s)))
