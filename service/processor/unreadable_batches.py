@@ -9,7 +9,6 @@ no record before the batch is left to be decided.
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -88,6 +87,8 @@ class UnreadableBatches:
         self._consumer: Consumer | None = None
         """It probes; None while no batch is known."""
         self._probe: _Probe | None = None
+        self._later_s = float("-inf")
+        """When to ask the broker again, after it has not answered."""
 
     def meet(self, partition: OwnedPartition, error: KafkaError) -> None:
         """Note an error `UNREADABLE_BATCH` that the group's consumer reported for a partition."""
@@ -107,7 +108,7 @@ class UnreadableBatches:
 
         `is_all_committed`: nothing that the group's consumer has delivered is still to be decided.
         """
-        if not (self._met or self._batches):
+        if not (self._met or self._batches or self._consumer):
             return
         for source in self._batches.keys() - running.keys():
             del self._batches[source]
@@ -120,9 +121,14 @@ class UnreadableBatches:
                 is_over = partial(self._is_over, batch)
                 self._fetching.block(source, batch.sentence, is_over)
             self._fetching.update(running.values())
-        # An error of the broker is not reported: the group's consumer meets it too.
-        with suppress(KafkaException):
+        if self._clock.monotonic_s() < self._later_s:
+            return
+        try:
             self._search()
+        except KafkaException:
+            # It is not reported, since the group's consumer meets it too. A request may have taken
+            # two seconds, in which no partition was read.
+            self._later_s = self._clock.monotonic_s() + _PROBE_S
 
     def blocking(self, source: PartitionId) -> UnreadableBatch | None:
         """Return the batch behind which a partition is blocked; None if it is not."""
@@ -148,19 +154,23 @@ class UnreadableBatches:
             return
         if self._consumer is None:
             self._consumer = self._clients.observer()
-        if self._probe is not None:
-            probe = self._probe
+        probe = self._probe
+        if probe is not None:
             found = self._result(self._consumer, probe)
             late = self._clock.monotonic_s() - probe.since_s > _PROBE_S
             if found is None and not late:
                 return
             self._probe = None
-            if found is not None and not self._is_over(probe.batch):
-                self._conclude(probe, is_inside=found)
+            if not self._is_over(probe.batch):
+                self._batches[probe.batch.source] = self._batches.pop(probe.batch.source)
+                if found is not None:
+                    self._conclude(probe, is_inside=found)
         self._begin(self._consumer)
+        if probe is not None and self._probe is None:
+            self._consumer.unassign()  # else it would unpack the batch twice a second
 
     def _begin(self, consumer: Consumer) -> None:
-        """Begin the probe that is due, if any."""
+        """Begin the probe that is due, if any; the partition that was probed last comes last."""
         now_s = self._clock.monotonic_s()
         for batch in self._batches.values():
             if batch.outside is None:

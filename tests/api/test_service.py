@@ -107,6 +107,7 @@ WRITTEN = {
     "/v1/routes/{name}:resume",
     "/v1/settings/revisions/{revision}:rollback",
     "/v1/redrives/{id}:cancel",
+    "/v1/partitions/{topic}/{partition}:skip",
 }
 
 

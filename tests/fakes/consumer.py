@@ -114,6 +114,11 @@ class FakeConsumer:
             self._leave(keeps_place=self._instance is not None)
             self._closed = True
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
     def freeze(self) -> None:
         """Stop sending heartbeats, as SIGSTOP and kill -9 do."""
         if self._member:

@@ -1,8 +1,10 @@
 """A batch that the client cannot unpack blocks its partition alone, and its offsets are named."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from structlog.testing import capture_logs
 
 from ringfence.headers import DeadLetter
@@ -13,6 +15,8 @@ from service.queries.errors import NotPossible, Unavailable
 from service.queries.partitions import SkipBatch, SkippedBatch
 from service.queries.status import PartitionStatus
 from state.model import PartitionId
+from tests.fakes.clients import FakeClients
+from tests.fakes.consumer import FakeConsumer
 from tests.fakes.partition import Fate, Record, Transaction
 from tests.loop.test_two_hops import Hops
 from tests.support.helpers import answer, some
@@ -22,6 +26,7 @@ from tests.support.living import (
     ORDERS,
     ROUTE,
     Living,
+    late,
     refused,
     turn_until_running,
     turns,
@@ -95,6 +100,62 @@ def test_the_client_does_not_fetch_it_again_and_again() -> None:
             loop.turn()
     assert sum(each["event"] == "client_error" for each in logged) <= 1
     assert sum(each["event"] == "blocked" for each in logged) == 1
+
+
+class Observing(FakeClients):
+    """Notes the consumers outside the group, the first of which is the metadata topic's."""
+
+    def __init__(self, living: Living) -> None:
+        super().__init__(living.cluster, GROUP, "0")
+        self.observers: list[FakeConsumer] = []
+
+    def observer(self) -> Consumer:
+        self.observers.append(cast("FakeConsumer", super().observer()))
+        return cast("Consumer", self.observers[-1])
+
+    def loop(self, living: Living) -> Loop:
+        return Loop(
+            living.config, self, living.stores, living.clock, living.watch, living.retry_policy
+        )
+
+
+def test_the_consumer_that_searches_fetches_only_while_it_does() -> None:
+    living = with_batch()
+    clients = Observing(living)
+    loop = clients.loop(living)
+    assert clients.observers == []
+    settled(living, loop)
+    (observer,) = clients.observers
+    assert (observer.assignment(), observer.closed) == ([], False)
+    ask(loop, 2)
+    settled(living, loop)
+    assert observer.closed
+
+
+def test_a_broker_that_does_not_answer_the_search_is_asked_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request may take two seconds, and the loop does nothing else meanwhile."""
+    living, asked = with_batch(), list[float]()
+    clients = Observing(living)
+    answer_of = FakeConsumer.get_watermark_offsets
+
+    def silent(consumer: FakeConsumer, place: TopicPartition, **how: Any) -> tuple[int, int]:
+        if consumer not in clients.observers:
+            return answer_of(consumer, place, **how)
+        asked.append(living.clock.monotonic_s())
+        raise late()
+
+    monkeypatch.setattr(FakeConsumer, "get_watermark_offsets", silent)
+    loop = clients.loop(living)
+    for _ in range(1_000):
+        loop.turn()
+        living.cluster.wait(0.03)
+    assert 1 < len(asked) <= 5
+    monkeypatch.undo()
+    living.cluster.wait(10)
+    settled(living, loop)
+    assert some(loop.assignment.unreadable.blocking(ORDERS)).end == 152
 
 
 @pytest.mark.parametrize(("records", "behind"), [(1, 0), (1, 1), (7, 100), (150, 0), (4_000, 3)])

@@ -48,6 +48,7 @@ def letter(
         (letter("orders", 3), "no-input"),
         (letter("gone"), "no-route"),
         (letter(reason="unreadable-headers"), "unreadable-headers"),
+        (letter(reason="unreadable-batch"), "unreadable-batch"),
         (view_of(DeadLetterPosition("dlq", 0, 0), 1, b"k", None, []), "foreign"),
     ],
 )

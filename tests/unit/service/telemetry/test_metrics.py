@@ -127,6 +127,16 @@ def test_gauges_are_those_of_the_board_at_the_scrape() -> None:
     assert "ringfence_consumer_lag_records partition=4 topic=orders" not in found
 
 
+def test_a_loop_that_is_silent_shows_since_when() -> None:
+    clock = Clock()
+    board = StatusBoard(STARTING, clock)
+    metrics = Metrics(board, {"version": "0"}, addresses_max=1)
+    clock.now_s += 130
+    assert samples(metrics)["ringfence_heartbeat_age_seconds"] == 130
+    board.beat()
+    assert samples(metrics)["ringfence_heartbeat_age_seconds"] == 0
+
+
 def test_a_partition_that_left_has_no_lag() -> None:
     metrics, board = make_metrics()
     board.publish(RUNNING)
