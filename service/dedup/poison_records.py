@@ -41,7 +41,7 @@ class PoisonRecords:
     suspects: dict[PartitionId, int] = field(default_factory=dict)
     """By partition the offset after the last record of failed transactions."""
     traced: frozenset[PartitionId] = frozenset()
-    """Partitions to trace: they had poison records in the last transaction."""
+    """Partitions to trace: they may have poison records."""
     trace: RefusalTrace | None = None
     """The trace of the current transaction."""
     is_complete: bool = False
@@ -97,13 +97,12 @@ class PoisonRecords:
                 what = Refused.RECORD  # nothing was refused: its checks failed
             named[source, end - 1] = NamedRecord(what, fault)
         if named:
-            self.traced = frozenset(source for source, _ in named)
             self.is_complete = self.trace is not None and self.trace.is_complete
             changes = [self._set_apart(*each) for each in named.items()]
             return any(changes)
         if self.trace is not None and self.traced >= plan.next_offsets.keys():
             self.records_max = plan.tally.records_read // 2
-        self.traced |= plan.next_offsets.keys()
+        self.traced = self.traced.union(plan.next_offsets)
         return True
 
     def _set_apart(self, position: Position, named: NamedRecord) -> bool:

@@ -94,8 +94,6 @@ class FakeTopic:
 
     refuses: Callable[[Record], bool] = lambda _record: False
     """Which records the broker refuses although the settings do not say so."""
-    names_records: bool = True
-    """Whether the broker says which records of a batch it refuses, as Kafka does since 2.4."""
 
     def refusal(self, record: Record, now_ms: int) -> int | None:
         """Return the error code with which the broker refuses a record, or None."""
@@ -146,6 +144,8 @@ class FakeCluster:
         """Whose transactions were ended for their age, by transactional id and process."""
         self.met: Counter[str] = Counter()
         """How often something rare has happened."""
+        self.names_records = True
+        """Whether it says which records of a batch it refuses, as Kafka does since 2.4."""
 
     def create_topic(
         self,

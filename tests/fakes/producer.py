@@ -270,7 +270,7 @@ class FakeProducer:
         for queued, code in zip(queue, codes, strict=True):
             of_batch = refused.get(queued.place)
             if of_batch is not None:
-                names = self._log.logs[queued.place.topic].names_records
+                names = self._log.names_records
                 other = KafkaError._INVALID_DIFFERENT_RECORD if names else of_batch
                 own = KafkaError.INVALID_RECORD if names else of_batch
                 self._refuse(queued, own if code else other, of_batch)

@@ -53,6 +53,7 @@ class World:
         self._clocks = random.Random(case.seed + 2)
         self.freedom = SeededChance(self.chance, case)
         self.log = FakeCluster(self.freedom, self._step)
+        self.log.names_records = case.names_records
         self.sent: dict[tuple[str, int, int], Sent] = {}
         self._unsent = list(case.sent)
         self._refused = {each.record.value for each in case.sent if each.refused}
@@ -399,17 +400,11 @@ class World:
                 self.log.logs[f"{name}.unique"] = replace(
                     self.log.logs[f"{name}.unique"], refuses=self._refuses
                 )
-        self._name_records()
 
     def _refuses(self, record: Record) -> bool:
         """Whether a record is refused on an output; its value names it."""
         self.met["refused records"] += record.value in self._refused
         return record.value in self._refused
-
-    def _name_records(self) -> None:
-        """Have the broker name the bad records of a batch, or not."""
-        for name, topic in self.log.logs.items():
-            self.log.logs[name] = replace(topic, names_records=self.case.names_records)
 
     @property
     def places(self) -> dict[bytes | None, tuple[str, int, int]]:

@@ -41,8 +41,8 @@ def refusing(*refused: str, names_records: bool = True, **settings: object) -> L
     living.cluster.logs["orders.unique"] = replace(
         living.cluster.logs["orders.unique"],
         refuses=lambda record: record.value in values,
-        names_records=names_records,
     )
+    living.cluster.names_records = names_records
     return living
 
 
@@ -120,8 +120,6 @@ def test_a_batch_of_nothing_but_refused_records_costs_one_transaction_more() -> 
 
 def test_the_batch_is_halved_until_one_record_is_left_where_the_broker_names_none() -> None:
     living = refusing("large", names_records=False, batch_records_max=8)
-    config = living.cluster.logs["g.config"]
-    living.cluster.logs["g.config"] = replace(config, names_records=False)
     sizes = [0]
 
     def produced() -> None:
