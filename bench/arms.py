@@ -45,6 +45,13 @@ class Stage(NamedTuple):
     workers: int = 1
     instance: str = "0"
     api_port: int = 0
+    beside: str = ""
+    """The input of a second route, if there is one."""
+
+    @property
+    def output_beside(self) -> str:
+        """The output of the second route."""
+        return f"{self.group}-beside"
 
 
 class Arm(NamedTuple):
@@ -162,6 +169,19 @@ def _registry(stage: Stage) -> str:
     return f'[schema_registry]\nurl = "{registry_url()}"\n'
 
 
+def _beside(stage: Stage) -> str:
+    if not stage.beside:
+        return ""
+    return f"""\
+[[routes]]
+inputs = ["{stage.beside}"]
+scope = "{stage.scope}"
+address = "beside"
+output = "{stage.output_beside}"
+dead_letter = "{stage.dead_letter}"
+"""
+
+
 def _config(stage: Stage) -> Path:
     """Write one configuration for the service and the floor; other keys have their defaults."""
     path = stage.folder / f"ringfence-{stage.instance}.toml"
@@ -185,7 +205,7 @@ id = "{stage.id}"
 address = "{stage.address}"
 output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"
-[addresses."#"]
+{_beside(stage)}[addresses."#"]
 id_cache_size = {stage.id_cache_size}
 on_duplicate = "{stage.on_duplicate}"
 {_registry(stage)}""",

@@ -26,6 +26,7 @@ from bench.series.instances import instances
 from bench.series.latencies import latencies
 from bench.series.lookup import lookup
 from bench.series.peers import artemis, peers
+from bench.series.refused import refused
 from bench.series.restart import restore
 from bench.series.shapes import shapes
 from bench.series.stages import stages
@@ -46,6 +47,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "instances": instances,
     "stages": stages,
     "changelog": changelog,
+    "refused": refused,
     "asking": partial(asking, load=POLLED),
     "listing": partial(asking, load=LISTED),
     "latency": latencies,

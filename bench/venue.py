@@ -2,10 +2,10 @@
 
 import shutil
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from confluent_kafka import (
     Consumer,
@@ -23,12 +23,15 @@ from bench.machine import busy_s, cpu_s
 from bench.progress import CpuTime, Pace, Point, follow, pace
 from bench.workload import ADDRESS_HEADER, Workload, write
 from ringfence.headers import DUPLICATE_ID
+from service.kafka.model import UNLIMITED
 from tools.broker.cluster import Broker, open_broker
 from tools.broker.config import choose_ports
 from tools.jars import RUN_FOLDER
 
 FOLDER: Final = RUN_FOLDER / "bench" / "venue"
 _TIMEOUT_S: Final = 60
+_NO_SETTINGS: Final[Mapping[str, str]] = {}
+_ANY_TIME: Final = {"message.timestamp.after.max.ms": str(UNLIMITED)}
 
 
 class Venue:
@@ -46,7 +49,8 @@ class Venue:
         """Return the topic that holds the workload, writing it on first use."""
         if workload not in self._inputs:
             topic = f"input-{len(self._inputs)}"
-            self.create(topic, workload.partitions)
+            is_ahead = workload.odd == "ahead"
+            self.create(topic, workload.partitions, _ANY_TIME if is_ahead else {})
             write(workload, self.client, topic)
             self._inputs[workload] = topic
         return self._inputs[workload]
@@ -55,21 +59,28 @@ class Venue:
         """Delete the topic of a workload, to free its disk space."""
         self._delete([self._inputs.pop(workload)])
 
-    def create(self, topic: str, partitions: int) -> None:
+    def create(
+        self, topic: str, partitions: int, settings: Mapping[str, str] = _NO_SETTINGS
+    ) -> None:
         """Create a topic that keeps all records, whatever their timestamps."""
-        new_topic = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
+        config = {"retention.ms": "-1", **settings}
+        new_topic = NewTopic(topic, partitions, 1, config=config)
         self.admin.create_topics([new_topic])[topic].result(_TIMEOUT_S)
 
     @contextmanager
     def stage(self, arm: Arm, source: str, partitions: int, **setup: object) -> Iterator[Stage]:
-        """Create topics and a folder for one run; delete all of them after the block."""
+        """Create topics and a folder for one run; delete all of them after the block.
+
+        `output_settings` in the setup are those of the output topic.
+        """
+        output_settings = cast("Mapping[str, str]", setup.pop("output_settings", _NO_SETTINGS))
         self._runs += 1
         group = f"{arm.name}-{self._runs}"
         folder = FOLDER / group
         folder.mkdir(parents=True)
         output, dead_letter = f"{group}-unique", f"{group}-dead"
-        for topic in (output, dead_letter):
-            self.create(topic, partitions)
+        self.create(output, partitions, output_settings)
+        self.create(dead_letter, partitions)
         servers = self.broker.bootstrap_servers
         setup.setdefault("api_port", free_port())
         try:

@@ -5,10 +5,11 @@ record of the same partition, so that every arm has the same duplicates to find.
 """
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from confluent_kafka import Producer
 
@@ -21,6 +22,13 @@ _FLUSH_TIMEOUT_S: Final = 120
 _FOR_BULK: Final = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
 _OPEN_MS_MAX: Final = 900_000
 """The broker's default of `transaction.max.timeout.ms`."""
+
+LARGE_BYTES: Final = 70_000
+"""Size of a large record's value; an output that takes no more than this refuses it."""
+_AHEAD_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
+
+Odd = Literal["", "keyless", "ahead", "large"]
+"""How some records differ from the others: no key, a timestamp to come, a large value."""
 
 Client = Mapping[str, str | int | float | bool]
 """The properties with which a Kafka client connects."""
@@ -42,11 +50,18 @@ class Workload(NamedTuple):
     """Whether the value has the id too, as its first member."""
     encoding: Encoding = "json"
     """How such a value is written."""
+    odd: Odd = ""
+    odd_every: int = 1
+    """How some records of each partition differ: the first of so many."""
 
     @property
     def has_addresses(self) -> bool:
         """Whether records have an address header."""
         return self.addresses > 1 or self.seen_first > 0
+
+    def is_odd(self, number: int) -> bool:
+        """Whether the record of this number differs."""
+        return bool(self.odd) and number // self.partitions % self.odd_every == 0
 
 
 class Message(NamedTuple):
@@ -102,13 +117,20 @@ def unseen(workload: Workload, client: Client, topic: str) -> Iterator[Callable[
 
 
 def _send(producer: Producer, workload: Workload, topic: str) -> None:
-    for partition, identifier, value, address in messages(workload):
+    ahead_ms = int(time.time() * 1000) + _AHEAD_MS
+    for number, (partition, identifier, value, address) in enumerate(messages(workload)):
+        odd = workload.odd if workload.is_odd(number) else ""
+        key = None if odd == "keyless" else identifier
+        timestamp_ms = ahead_ms if odd == "ahead" else 0
+        sent = value.ljust(LARGE_BYTES) if odd == "large" else value
         headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, identifier)]
         if workload.has_addresses:
             headers.append((ADDRESS_HEADER, address))
         while True:
             try:
-                producer.produce(topic, value, key=identifier, partition=partition, headers=headers)
+                producer.produce(
+                    topic, sent, key, partition, timestamp=timestamp_ms, headers=headers
+                )
             except BufferError:
                 producer.poll(0.05)
             else:

@@ -62,3 +62,10 @@ def test_a_value_has_the_id_too_however_it_is_written(encoding: Encoding) -> Non
             assert field.of(record(0, value=message.value), []) == message.identifier
     finally:
         use(None)
+
+
+def test_every_so_many_of_each_partition_are_odd() -> None:
+    work = Workload(partitions=4, odd="keyless", odd_every=20)
+    odd = [number for number in range(200) if work.is_odd(number)]
+    assert odd == [0, 1, 2, 3, 80, 81, 82, 83, 160, 161, 162, 163]
+    assert not any(map(work._replace(odd="").is_odd, range(200)))

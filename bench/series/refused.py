@@ -1,0 +1,93 @@
+"""Refused series: records that their output refuses, and what they cost the others.
+
+Each input has such a record among so many. The same input is measured with an output that takes
+them, and every run has a second route, whose records are all good. So both ratios compare equal
+work, but for the refusals.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+from bench.arms import RINGFENCE, running
+from bench.finding import Finding, Row, shown
+from bench.progress import Pace, follow, pace
+from bench.results import Spread
+from bench.session import Session
+from bench.workload import LARGE_BYTES, Odd, Workload
+from service.kafka.model import UNLIMITED
+
+_ONE_IN: Final = (20, 100, 1_000)
+_TITLE: Final = "One record in so many is refused by its output: Ringfence"
+_GOOD: Final = Workload(records=400_000, seed=2)
+
+
+class Kind(NamedTuple):
+    """A kind of refused record, and the settings of an output that refuses it or takes it."""
+
+    odd: Odd
+    refusing: Mapping[str, str]
+    taking: Mapping[str, str]
+    records: int = 400_000
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "no key": Kind("keyless", {"cleanup.policy": "compact"}, {}),
+    "timestamp": Kind("ahead", {}, {"message.timestamp.after.max.ms": str(UNLIMITED)}),
+    "size": Kind("large", {"max.message.bytes": str(LARGE_BYTES)}, {}, records=100_000),
+}
+
+
+class Paces(NamedTuple):
+    """How fast both routes were in one run."""
+
+    refused: Pace
+    good: Pace
+
+
+def refused(session: Session) -> Finding:
+    """Measure each kind and share, with an output that refuses and with one that takes."""
+    rows: list[Row] = []
+    for name, kind in KINDS.items():
+        for every in _ONE_IN:
+            workload = session.sized(Workload(kind.records, odd=kind.odd, odd_every=every))
+            refusing, taking = list[Paces](), list[Paces]()
+            for _ in range(session.rounds):
+                taking.append(_paces(session, workload, kind.taking))
+                refusing.append(_paces(session, workload, kind.refusing))
+            session.venue.forget(workload)
+            row = _row(refusing, taking)
+            told = ", ".join(f"{column}: {shown(cell)}" for column, cell in row.items())
+            session.say(f"{name}, one in {every:,}: {told}")
+            rows.append({"refused for": name, "one in": every, **row})
+    settings = {"messages": session.sized(_GOOD).records, "partitions": _GOOD.partitions}
+    return Finding(_TITLE, settings, rows)
+
+
+def _paces(session: Session, workload: Workload, output: Mapping[str, str]) -> Paces:
+    venue, good = session.venue, session.sized(_GOOD)
+    beside = venue.input(good)
+    with venue.reading(RINGFENCE, workload, output_settings=output, beside=beside) as stage:
+        venue.create(stage.output_beside, good.partitions)
+        inputs = (stage.input, workload), (beside, good)
+        with running(RINGFENCE, stage) as one, ThreadPoolExecutor(len(inputs)) as pool:
+            followed = [
+                pool.submit(
+                    list,
+                    follow(
+                        venue.client, stage.group, topic, each.partitions, each.records, one.check
+                    ),
+                )
+                for topic, each in inputs
+            ]
+            return Paces(*(pace(points.result()) for points in followed))
+
+
+def _row(refusing: list[Paces], taking: list[Paces]) -> Row:
+    pairs = list(zip(refusing, taking, strict=True))
+    return {
+        "messages a second": Spread.of(each.refused.whole for each in refusing),
+        "as if taken": Spread.of(one.refused.whole / other.refused.whole for one, other in pairs),
+        "second route, a second": Spread.of(each.good.whole for each in refusing),
+        "as beside taken": Spread.of(one.good.whole / other.good.whole for one, other in pairs),
+    }
