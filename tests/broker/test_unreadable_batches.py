@@ -1,6 +1,7 @@
-"""A real batch that the real client refuses: its partition waits, others go on, and it is skipped.
+"""Batches that are small in the log and large when unpacked, within the client's limit and beyond.
 
-The limit is lowered, so that a small batch exceeds it.
+Beyond it the partition waits, others go on, and an operator skips the batch. The limit is lowered
+for that.
 """
 
 import json
@@ -9,6 +10,7 @@ import subprocess
 import pytest
 from confluent_kafka import Producer
 
+from bench.machine import memory
 from ringfence.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.desk import Desk
 from tests.broker.reading import messages
@@ -20,11 +22,13 @@ pytestmark = pytest.mark.broker
 LIMIT = '[kafka.consumer]\n"receive.message.max.bytes" = 1000000'
 RECORDS = 15
 LARGE = b"a" * 100_000
+CHART_BYTES = 1024**3
+"""Of supervisor and worker: the limit that the chart sets."""
 
 
 def send(desk: Desk, partition: int, *ids: str, value: bytes = b"") -> None:
     """All of them in one batch."""
-    sizes = {"batch.size": 10_000_000, "message.max.bytes": 10_000_000, "linger.ms": 1_000}
+    sizes = {"batch.size": 200_000_000, "message.max.bytes": 200_000_000, "linger.ms": 2_000}
     producer = Producer({**desk.client, **sizes, "compression.type": "zstd"})
     for name in ids:
         headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, name.encode())]
@@ -32,6 +36,7 @@ def send(desk: Desk, partition: int, *ids: str, value: bytes = b"") -> None:
     assert producer.flush(20) == 0
 
 
+@pytest.mark.row(39)
 def test_a_batch_above_the_limit_waits_alone_and_is_skipped(desk: Desk) -> None:
     desk.create(partitions=2)
     send(desk, 0, "before-1", "before-2")
@@ -51,6 +56,22 @@ def test_a_batch_above_the_limit_waits_alone_and_is_skipped(desk: Desk) -> None:
     assert letter.value() is None
     assert headers[DeadLetter.REASON] == b"unreadable-batch"
     assert b"offsets 2 to 16 " in (headers[DeadLetter.CAUSE] or b"")
+
+
+def test_a_batch_of_135_megabytes_is_decided_within_the_memory_of_the_chart(desk: Desk) -> None:
+    desk.create()
+    send(desk, 0, *(f"{n}" for n in range(150)), value=b"a" * 900_000)
+    service = desk.service(more='[kafka.producer]\n"compression.type" = "zstd"')
+    peaks = [0]
+
+    def is_done() -> bool:
+        peaks.append(memory(service.process.pid).peak)
+        return desk.committed() == desk.end(desk.input) == 150
+
+    eventually(is_done, service)
+    service.stop()
+    assert max(peaks) < CHART_BYTES
+    assert desk.end(desk.letters) == 0
 
 
 def skip(service: Service, desk: Desk, offset: int, *, dry_run: bool = False) -> None:

@@ -46,4 +46,5 @@ ROWS: Final[Mapping[int, str]] = {
     36: "each of three brokers is restarted, killed or stands still in turn",
     37: "the broker is another version of Kafka",
     38: "the schema registry is away, or lacks a schema",
+    39: "a batch of an input unpacks to more than the client takes",
 }
