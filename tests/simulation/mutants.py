@@ -85,6 +85,18 @@ MUTANTS: Final = (
         "        raise TransactionAbortedError(fault)\n",
     ),
     Mutant(
+        "all records of a refused batch are blamed although the broker may mean one",
+        "service/dedup/refusal_trace.py",
+        "            is_certain = self.broker_names_records or is_alone\n",
+        "            is_certain = True\n",
+    ),
+    Mutant(
+        "a record that was reported alone is blamed for others that are not traced",
+        "service/dedup/refusal_trace.py",
+        "            is_alone = self.is_whole and len(refusals) == 1\n",
+        "            is_alone = len(refusals) == 1\n",
+    ),
+    Mutant(
         "the mark of a redrive is not written",
         "service/processor/handlers/redrives.py",
         "        _write(partition, [put(command.redrive, letters, after())], plan)\n",
