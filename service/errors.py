@@ -55,16 +55,19 @@ class ExitError(Exception):
         self.sentence = sentence
 
 
+Awaits = Callable[[], str | None]
+"""Returns what is still awaited, as a sentence; None if deciding may be tried again.
+
+It is called in each turn of the loop, so it asks nobody.
+"""
+
+
 class AwaitedError(Exception):
     """A record cannot be decided yet, and is not at fault: its partition waits, and no other."""
 
-    def __init__(self, sentence: str, is_over: Callable[[], bool]) -> None:
-        """`sentence` names what is awaited; `is_over` returns whether deciding may be tried again.
-
-        `is_over` is called in each turn of the loop, so it asks nobody.
-        """
+    def __init__(self, sentence: str, awaits: Awaits) -> None:
+        """`sentence` is what it awaits now, `awaits` what it awaits later."""
         super().__init__(sentence)
-        self.sentence = sentence
-        self.is_over = is_over
+        self.sentence, self.awaits = sentence, awaits
         self.source: tuple[str, int] | None = None
         """Topic and number of the partition that waits, once it is known."""

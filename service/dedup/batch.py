@@ -82,6 +82,10 @@ class Slice(NamedTuple):
         if start < len(self.offsets):
             yield self._part(start, len(self.offsets))
 
+    def before(self, end: int) -> "Slice":
+        """Return the records before a row; there may be none."""
+        return self._part(0, end)
+
     def _part(self, start: int, end: int) -> "Slice":
         rows = slice(start, end)
         return Slice(

@@ -49,7 +49,6 @@ from service.kafka.errors import (
 )
 from service.kafka.model import Present
 from service.native.records import Records
-from service.schemas.errors import RegistryUnavailableError
 from state.cache import BatchTooLargeError
 from state.keys import UnknownFormatError
 from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId
@@ -162,7 +161,6 @@ _NOT_BLAMED_ON_RECORDS: Final = (
     KafkaFailureError,
     WrongPartitionError,
     AwaitedError,
-    RegistryUnavailableError,
     BatchTooLargeError,
 )
 
@@ -207,69 +205,121 @@ def decide(
     """Fill the plan for the batches of one transaction; `batches` is read lazily.
 
     Yields outputs as soon as they are decided. Those of traced partitions come last, all at once,
-    so that few produce batches show all that is refused. Raises AwaitedError, which names the
-    partition, if a record of it cannot be decided yet: its target topic or its schema is not known.
-    UndecidedError for an unforeseen exception. With a trace it is raised at the end, so that one
-    transaction finds all records whose checks fail.
+    so that few produce batches show all that is refused. From a record on whose schema is not known
+    yet, the records of its partition are left out, and `plan.waiting` has the partition. Raises
+    AwaitedError, which names the partition, for what shows only while a record is decided: its
+    target topic is not known. UndecidedError for an unforeseen exception. With a trace it is raised
+    at the end, so that one transaction finds all records whose checks fail.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
-    traced: list[Output] = []
+    traced = None if trace is None else _Traced(trace, plan)
     for batch in batches:
         plan.tally.bytes_read += batch.memory_bytes
         for part in batch.slices:
-            source = part.partition.source
+            source, before = part.partition.source, plan.next_offsets.get(part.partition.source)
+            if source in plan.waiting:
+                continue
             decider = deciders.get(source)
             if decider is None:
                 decider = deciders[source] = _decider(part.partition, rules, plan)
             # First, since these records count as read whatever the decision raises.
             plan.next_offsets[source] = part.offsets[-1] + 1
             plan.tally.records_read += len(part.offsets)
-            if trace is not None and source in trace.sources:
-                with naming(source):
-                    traced += _traced(decider, part, batch, plan, trace)
-                yield ()
-                continue
-            if trace is not None:
-                trace.is_whole = False
-            failed = rules.output_resolver.failed(source)
-            for run in part.split(failed) if failed else (part,):
-                with naming(source), blaming_records():
-                    outputs = decider.decide(run, batch)
+            count = 0
+            for outputs, decided in _runs(decider, part, batch, rules, traced):
+                count += decided
+                if source in plan.waiting:
+                    _leave_out(part, count, before, plan)
+                if source not in plan.next_offsets:
+                    del deciders[source]  # nothing of it is committed, so nothing may be written
                 yield outputs
-    if trace is not None:
-        trace.check()
-        yield traced
+    if traced is not None:
+        traced.trace.check()
+        yield traced.outputs
     for decider in deciders.values():
         with blaming_records():
             outputs = list(decider.seal())
         yield outputs
 
 
-def _traced(
-    decider: "_Decider | Repartitioner", part: Slice, batch: Batch, plan: Plan, trace: RefusalTrace
-) -> Iterator[Output]:
-    """Decide the records of a slice one at a time, and have the trace watch what becomes of each.
+def _leave_out(part: Slice, count: int, before: int | None, plan: Plan) -> None:
+    """Have a plan end before a record of a slice that has to wait.
 
-    Once the checks of a record have failed, the rest is decided only to find others that fail: the
-    transaction will be aborted, so nothing more is sent.
+    `count` is how many of the slice were decided, `before` the offset to commit without it.
     """
-    for record in part.split(frozenset(part.offsets)):
-        before = OutputCounts.of(plan.tally)
-        is_first = not trace.failures
-        try:
-            with blaming_records(logs_traceback=is_first):
-                outputs = decider.decide(record, batch)
-        except UndecidedError as undecided:
-            trace.failures[part.partition.source, record.offsets[0]] = undecided.fault
-            continue
-        except Exception:
-            if is_first:
-                raise
-            # The drafts may contain a part of what a failed record would have changed.
-            trace.check()
-        if is_first:
-            counts = OutputCounts.of(plan.tally).since(before)
-            yield from trace.watched((part.partition.source, record.offsets[0]), outputs, counts)
+    source = part.partition.source
+    plan.tally.records_read -= len(part.offsets) - count
+    if count:
+        plan.next_offsets[source] = part.offsets[count - 1] + 1
+    elif before is not None:
+        plan.next_offsets[source] = before
+    else:
+        del plan.next_offsets[source]
+
+
+def _runs(
+    decider: "_Decider | Repartitioner",
+    part: Slice,
+    batch: Batch,
+    rules: DecisionContext,
+    traced: "_Traced | None",
+) -> Iterator[tuple[Sequence[Output], int]]:
+    """Decide the records of a slice, up to one that has to wait.
+
+    Yields outputs, and how many more records were decided. The outputs of a traced partition are
+    kept for later.
+    """
+    source = part.partition.source
+    if traced is not None and source in traced.trace.sources:
+        yield (), traced.decide(decider, part, batch)
+        return
+    if traced is not None:
+        traced.trace.is_whole = False
+    failed = rules.output_resolver.failed(source)
+    for run in part.split(failed) if failed else (part,):
+        with naming(source), blaming_records():
+            outputs, count = decider.decide(run, batch)
+        yield outputs, count
+        if count < len(run.offsets):
+            return
+
+
+class _Traced:
+    """What is decided of traced partitions in one transaction."""
+
+    def __init__(self, trace: RefusalTrace, plan: Plan) -> None:
+        self.trace, self._plan = trace, plan
+        self.outputs: list[Output] = []
+
+    def decide(self, decider: "_Decider | Repartitioner", part: Slice, batch: Batch) -> int:
+        """Decide the records of a slice one at a time; the trace watches what becomes of each.
+
+        Once the checks of a record have failed, the rest is decided only to find others that fail:
+        the transaction will be aborted, so nothing more is sent. Returns how many were decided, up
+        to one that has to wait.
+        """
+        trace, source, decided = self.trace, part.partition.source, 0
+        for record in part.split(frozenset(part.offsets)):
+            before, count = OutputCounts.of(self._plan.tally), 1
+            is_first, outputs = not trace.failures, list[Output]()
+            try:
+                with naming(source), blaming_records(logs_traceback=is_first):
+                    outputs, count = decider.decide(record, batch)
+            except UndecidedError as undecided:
+                trace.failures[source, record.offsets[0]] = undecided.fault
+            except Exception:
+                if is_first:
+                    raise
+                # The drafts may contain a part of what a failed record would have changed.
+                trace.check()
+            else:
+                if count and is_first:
+                    counts = OutputCounts.of(self._plan.tally).since(before)
+                    self.outputs += trace.watched((source, record.offsets[0]), outputs, counts)
+            decided += count
+            if not count:
+                break
+        return decided
 
 
 def give_up(
@@ -395,8 +445,11 @@ class _Decider:
         self._routes: dict[PartitionId, str] = {}
         """The route name of each input partition."""
 
-    def decide(self, part: Slice, batch: Batch) -> list[Output]:
-        """Decide every record of a part of the batch, in order; return the outputs."""
+    def decide(self, part: Slice, batch: Batch) -> tuple[list[Output], int]:
+        """Decide the records of a part of the batch in order, up to one that has to wait.
+
+        Returns the outputs, and how many records were decided.
+        """
         progress, bounds = self._progress, batch.bounds(part.times_ms)
         progress.begin(bounds.present)
         self._forget_unrouted()
@@ -405,18 +458,27 @@ class _Decider:
             self._plan.on_headers(column)
         offsets, times_ms, sizes_bytes = part.offsets, part.times_ms, part.sizes_bytes
         columns = Columns(part.messages, offsets, offsets, times_ms, column, sizes_bytes, bounds)
-        tally, grouping = self._plan.tally, self._grouping()
+        tally, grouping, count = self._plan.tally, self._grouping(), 0
         failure = self._rules.output_resolver.failure(self._source, offsets)
-        for evaluator, rows in self._by_input(columns):
+        for evaluator, every in self._by_input(columns):
+            rows = evaluator.readable(every, self._source, self._plan)
+            count += len(rows.messages)
+            if not len(rows.messages):
+                break
             if failure is None:
                 evaluator.decide(rows, grouping)
             else:
                 evaluator.fail(rows, grouping, failure.why)
             tally.consumed[evaluator.route] += len(rows.messages)
             tally.bytes_consumed[evaluator.route] += sum(rows.sizes_bytes)
-        self._delete_expired()
-        self._count(times_ms, bounds)
-        return progress.end(tally)
+            if self._source in self._plan.waiting:
+                break
+        if count:
+            self._delete_expired()
+            times_ms = times_ms[:count]
+            is_whole = count == len(offsets)
+            self._count(times_ms, bounds if is_whole else batch.bounds(times_ms))
+        return progress.end(tally), count
 
     def give_up(self, groups: Sequence[GroupName], now_ms: int) -> list[Output]:
         """Dead-letter the pending records of these groups; return the outputs."""

@@ -25,16 +25,17 @@ from service.dedup.claim import (
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.output import OutputResolver, OutputTopic
-from service.dedup.plan import BatchCounts
+from service.dedup.plan import BatchCounts, Plan
 from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
 from service.dedup.waiting_order import GroupName
+from service.errors import AwaitedError
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from service.native.records import Records
 from service.native.ring import NativeRingDraft
 from service.schemas.errors import RegistryUnavailableError
-from state.model import NO_CLAIM, PackedPositions, Rejection
+from state.model import NO_CLAIM, PackedPositions, PartitionId, Rejection
 from state.strategies.base import Admit, IdDraft
 
 # The original of a dropped duplicate is looked up for metrics only.
@@ -310,13 +311,20 @@ class Columns(NamedTuple):
 
     def after(self, start: int) -> "Columns":
         """Return the records from a row on."""
+        return self._part(slice(start, None))
+
+    def before(self, end: int) -> "Columns":
+        """Return the records before a row."""
+        return self._part(slice(end))
+
+    def _part(self, rows: slice) -> "Columns":
         return Columns(
-            self.messages[start:],
-            self.offsets[start:],
-            self.own_offsets[start:],
-            self.times_ms[start:],
-            self.headers[start:],
-            self.sizes_bytes[start:],
+            self.messages[rows],
+            self.offsets[rows],
+            self.own_offsets[rows],
+            self.times_ms[rows],
+            self.headers[rows],
+            self.sizes_bytes[rows],
             self.bounds,
         )
 
@@ -338,6 +346,7 @@ class Evaluator:
         )
         self.input_partition = input_partition
         self.route = input_partition.route.settings.name
+        self._reads_schemas = input_partition.route.reads_schemas
         self._base = contexts.packed_positions.base(input_partition.source)
         self._source_index, _ = PackedPositions.parts(self._base)
         self._is_own = input_partition.source == progress.source
@@ -353,6 +362,16 @@ class Evaluator:
         self._takes_pieces = self._identifier is None and self.fast_paths.field_name != UNNAMED
         outputs = input_partition.route.outputs()
         self._apart = ApartRows(rules.output_resolver, progress.source, outputs)
+
+    def readable(self, columns: Columns, source: PartitionId, plan: Plan) -> Columns:
+        """Return the records up to the first whose schema is not known; then `source` waits."""
+        if not self._reads_schemas:
+            return columns
+        unread = self.input_partition.route.unread(columns.messages)
+        if unread is None:
+            return columns
+        plan.waiting[source] = AwaitedError(unread.sentence, unread.awaits)
+        return columns.before(unread.row)
 
     def decide(self, columns: Columns, grouping: TransactionGroups) -> None:
         """Decide every record; add the outputs to the progress."""

@@ -32,8 +32,10 @@ _RECORD_OVERHEAD_BYTES: Final = 68
 class TargetMissingError(AwaitedError):
     """A target topic is missing as far as is known; no record is to blame."""
 
-    def __init__(self, topic: str, is_over: Callable[[], bool] = lambda: True) -> None:
-        super().__init__(f"topic {topic}: it does not exist; create it", is_over)
+    def __init__(self, topic: str, is_known: Callable[[], bool] = lambda: True) -> None:
+        """`is_known` returns whether it is known by now if the topic exists."""
+        sentence = f"topic {topic}: it does not exist; create it"
+        super().__init__(sentence, lambda: None if is_known() else sentence)
         self.topic = topic
 
 

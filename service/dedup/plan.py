@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ringfence.headers import Headers
 from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupsChange
+from service.errors import AwaitedError
 from state.cache import BatchTooLargeError
 from state.model import Edit, PartitionId
 from state.strategies.base import CommittedState
@@ -93,6 +94,8 @@ class Plan:
     tally: BatchCounts = field(default_factory=BatchCounts)
     is_traced: bool = False
     """Whether delivery reports name the records that are refused."""
+    waiting: dict[PartitionId, AwaitedError] = field(default_factory=dict)
+    """By partition that has a record which cannot be decided yet; none from it on is."""
     on_headers: Callable[[Sequence[Headers | None]], None] | None = None
     """Callback for the headers of each slice, if the transaction is traced."""
 

@@ -18,6 +18,7 @@ from service.dedup.output import OutputTopic
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.record import Record, RejectedError, name_of, origin_header
+from service.errors import AwaitedError
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from service.native.records import Records
 from state.model import NO_CLAIM
@@ -37,6 +38,7 @@ class Repartitioner:
         contexts = AddressContexts(partition, rules.book, rules.cache)  # no context is opened
         self._checks = Checks(input_partition, rules, plan.tally, contexts, self._progress)
         self._name = name_of(input_partition.source)
+        self._reads_schemas = input_partition.route.reads_schemas
         self._field = input_partition.route.address.field
         # With several fields no single value decides the address.
         self._has_value = input_partition.route.address.constant is not None or self._field
@@ -45,8 +47,16 @@ class Repartitioner:
         self._partitions: dict[bytes | None, int] = {}
         """The target partition, by the value of the one field that decides the address."""
 
-    def decide(self, part: Slice, batch: Batch) -> list[Output]:
-        """Return the outputs that forward the records of a part of the batch, in order."""
+    def decide(self, part: Slice, batch: Batch) -> tuple[list[Output], int]:
+        """Forward the records of a part of the batch in order, up to one that has to wait.
+
+        Returns the outputs, and how many records were forwarded or dead-lettered.
+        """
+        unread = self._input_partition.route.unread(part.messages) if self._reads_schemas else None
+        if unread is not None:
+            source = part.partition.source
+            self._plan.waiting[source] = AwaitedError(unread.sentence, unread.awaits)
+            part = part.before(unread.row)
         progress, name = self._progress, self._name
         topic, rejected = self._rules.by_address.topic, 0
         bounds = batch.bounds(part.times_ms if self._apart.limits_times else ())
@@ -74,7 +84,7 @@ class Repartitioner:
             value, time_ms = message.value(), max(timestamp, 0)
             progress.outputs.append((topic, value, key, number, None, None, time_ms, carried))
         self._count(part, rejected)
-        return progress.end(self._plan.tally)
+        return progress.end(self._plan.tally), len(part.offsets)
 
     def _check_fits(self, record: Record, carried: Headers) -> None:
         """Raise RejectedError if the topic is known to refuse the record."""

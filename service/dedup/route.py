@@ -7,7 +7,7 @@ matches two routes belongs to the first.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.headers import Headers, Reason
@@ -15,10 +15,11 @@ from service.config.addresses import AUDIT, BRIDGE
 from service.config.expressions import fits
 from service.config.model import EXPRESSION_MARKER, RouteSettings, ServiceSettings
 from service.config.tasks import Hop
-from service.dedup.field import FIELD, Field, UnrenderableError, field_of
+from service.dedup.field import FIELD, Field, SchemaField, UnrenderableError, field_of
 from service.dedup.record import Record, RejectedError, source_of
 from service.kafka.model import TopicInfo
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
+from service.schemas.documents import Unread, documents
 from state.model import PartitionId
 
 if TYPE_CHECKING:
@@ -104,6 +105,29 @@ class InputRoute(NamedTuple):
         """Return every topic that its records and dead letters may go to."""
         fixed = {self.output.constant, self.dead_letter.constant}
         return (*(name for name in fixed if name is not None), *self.settings.allowed_outputs)
+
+    def unread(self, records: Sequence[Record]) -> Unread | None:
+        """Return the first of the records with a payload whose schema is not known yet, or None.
+
+        Only for a route that `reads_schemas`.
+
+        It needs a schema of any template, whichever of them this hop renders. So a record of scope
+        `address` waits before the repartition topic, where it holds up no other route.
+        """
+        fields = [each for each in self.fields() if isinstance(each, SchemaField)]
+        columns = []
+        if any(each.in_key for each in fields):
+            columns.append([each.key() for each in records])
+        if any(not each.in_key for each in fields):
+            columns.append([each.value() for each in records])
+        return documents().unread(columns, self.settings.name)
+
+    @property
+    def reads_schemas(self) -> bool:
+        """Whether a template reads a member by a schema."""
+        settings = self.settings
+        templates = (settings.id, settings.address, settings.output, settings.dead_letter)
+        return any(f"{SchemaField.kind}:" in each for each in templates)
 
     def targets(self) -> set[str]:
         """Return every target topic that does not depend on a record, and those it may name."""

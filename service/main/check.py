@@ -4,7 +4,6 @@ import math
 import os
 import resource
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -55,8 +54,8 @@ from service.metadata.layout import Topology, contradiction
 from service.native.path import chosen
 from service.processor.input_topics import internal_topics
 from service.queries import sizing
+from service.schemas import registry
 from service.schemas.errors import RegistryUnavailableError
-from service.schemas.registry import ConfluentRegistry
 from service.supervisor.watchdog import descriptors_needed
 from state.cache import FULL
 
@@ -243,8 +242,7 @@ def _registry_problems(config: Config) -> Iterator[ConfigIssue]:
     if not config.schema_registry.url or not any(map(reads_schemas, config.routes)):
         return
     try:
-        with closing(ConfluentRegistry(config.schema_registry)) as registry:
-            registry.check()
+        registry.check(config.schema_registry)
     except RegistryUnavailableError as error:
         fix = "check its address, user and certificate; the service waits for it"
         yield ConfigIssue(f"cannot read schemas from {error}", fix)

@@ -23,7 +23,6 @@ from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
 from service.processor.transaction import SLOW, TransactionAbortedError, TransactionManager, apply
 from service.schemas.documents import begin_transaction
-from service.schemas.errors import SlowRegistryError
 from state.cache import BatchTooLargeError, Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError, StoreFailedError
@@ -31,6 +30,10 @@ from state.store import StoreCorruptError, StoreFailedError
 
 class NotAppliedError(Exception):
     """A committed transaction could not be applied to store and memory: the process must end."""
+
+
+class NothingDecidedError(Exception):
+    """Every record that was read has to wait: there is nothing to commit."""
 
 
 class Committer:
@@ -73,8 +76,12 @@ class Committer:
             is_bounded=is_bounded,
             is_traced=trace is not None,
         )
-        self.commit(plan, self._decided(batch, plan, trace))
-        self._poller.committed()
+        try:
+            self.commit(plan, self._decided(batch, plan, trace))
+        except NothingDecidedError:
+            self._cache.begin()  # the transaction has not begun, and its limits on loading are over
+        else:
+            self._poller.committed()
 
     def _decided(
         self, batch: Batch, plan: Plan, trace: RefusalTrace | None
@@ -85,22 +92,26 @@ class Committer:
         """
         parts = decide(self._read(batch, plan), self._active_settings.rules, plan, trace)
         lookup_s, produce_s, poller, tally = 0.0, 0.0, self._poller, plan.tally
+        is_empty = True
         while True:
             started_s, read_s, read = self._clock.monotonic_s(), poller.spent_s, tally.records_read
             try:
                 part = next(parts, None)
             except BatchTooLargeError:
                 raise TransactionAbortedError(SLOW if self._is_late() else CROWDED) from None
-            except SlowRegistryError:
-                raise TransactionAbortedError(SLOW) from None
             decided_s = self._clock.monotonic_s()
             took_s = decided_s - started_s - (poller.spent_s - read_s)
             lookup_s += took_s
             if part is None:
                 break
             poller.decided(tally.records_read - read, took_s)
+            is_empty = is_empty and not plan.next_offsets
+            if is_empty:
+                continue
             yield part
             produce_s += self._clock.monotonic_s() - decided_s
+        if is_empty:
+            raise NothingDecidedError
         self._reporter.stage("lookup", lookup_s)
         self._reporter.stage("produce", produce_s)
         self._cache.tidy()

@@ -3,7 +3,7 @@
 Whatever fails, the records that were consumed and not committed are read again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -29,7 +29,6 @@ from service.processor.poll import Poller
 from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
 from service.processor.transaction import EXPIRED, SLOW, OutcomeUnknownError
-from service.schemas.errors import RegistryUnavailableError
 from state.cache import Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError
@@ -151,11 +150,15 @@ class FailureHandler:
         """Handle a record that cannot be decided yet: its partition waits, the others are read."""
         assert awaited.source is not None  # the decider names it
         source = PartitionId(*awaited.source)
-        self._assignment.fetching.block(source, awaited.sentence, awaited.is_over)
+        self.block({source: awaited})
         self.rewind()
         self._active_settings.doubt_targets()
 
-    def registry_unavailable(self, unavailable: RegistryUnavailableError) -> None:
-        """Handle a schema registry that does not answer: wait for it."""
-        self.rewind()
-        self._retry_policy.back_off(str(unavailable), until_commit=True)
+    def block(self, waiting: Mapping[PartitionId, AwaitedError]) -> None:
+        """Leave partitions alone until what a record of each awaits is there."""
+        try:
+            for source, awaited in waiting.items():
+                self._assignment.fetching.block(source, awaited.sentence, awaited.awaits)
+        except KafkaException as error:
+            raise OutcomeUnknownError(fault_of(error.args[0])) from error
+        self._poller.skip(waiting)

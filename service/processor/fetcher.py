@@ -6,13 +6,14 @@ either, so the consumer does not know their end offsets, and the cluster is aske
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import Clock
 from service.dedup.partition import OwnedPartition
+from service.errors import Awaits
 from service.kafka.model import ClusterAdmin
 from state.model import PartitionId
 
@@ -24,8 +25,7 @@ class Block(NamedTuple):
 
     sentence: str
     """What it waits for."""
-    is_over: Callable[[], bool]
-    """Whether to try again; it asks nobody."""
+    awaits: Awaits
     since_ms: int
 
 
@@ -53,18 +53,22 @@ class Fetcher:
         self.blocks.clear()
         self.update(running)
 
-    def block(self, source: PartitionId, sentence: str, is_over: Callable[[], bool]) -> None:
-        """Do not read a partition until `is_over`; the next `update` or `rewind` stops it."""
-        known = self.blocks.get(source)
-        since_ms = self._clock.wall_ms() if known is None else known.since_ms
-        self.blocks[source] = Block(sentence, is_over, since_ms)
+    def block(self, source: PartitionId, sentence: str, awaits: Awaits) -> None:
+        """Do not read a partition as long as it awaits something."""
+        self.blocks[source] = Block(sentence, awaits, self._clock.wall_ms())
+        self.stop([source])
 
     def unblock(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
         """Read the partitions again whose wait is over, each from its next offset on."""
-        over = [source for source, block in self.blocks.items() if block.is_over()]
-        for source in over:
-            del self.blocks[source]
-        if over:
+        is_over = False
+        for source, block in list(self.blocks.items()):
+            sentence = block.awaits()
+            if sentence is None:
+                del self.blocks[source]
+                is_over = True
+            elif sentence != block.sentence:
+                self.blocks[source] = block._replace(sentence=sentence)
+        if is_over:
             self.update(running.values())
 
     def forget(self, source: PartitionId) -> None:
@@ -97,8 +101,7 @@ class Fetcher:
             self._consumer.incremental_unassign([TopicPartition(*source, -1001) for source in gone])
 
     def rewind(self, running: Mapping[PartitionId, OwnedPartition]) -> None:
-        """Fetch all partitions again from their committed offsets, except those blocked since."""
-        self.stop([source for source in self.blocks if self.is_fetching(source)])
+        """Fetch all partitions that are fetched again, from their committed offsets."""
         fetched = [each for each in running.values() if self.is_fetching(each.source)]
         positions = [topic_partition_of(each, each.next_offset) for each in fetched]
         self._consumer.incremental_unassign(positions)

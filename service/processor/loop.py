@@ -42,7 +42,6 @@ from service.processor.transaction import (
     TransactionManager,
 )
 from service.processor.upkeep import Upkeep
-from service.schemas.errors import RegistryUnavailableError
 from state.cache import Cache
 from state.model import PartitionId
 from state.store import StoreCorruptError, Stores
@@ -155,6 +154,7 @@ class Loop:
             is_busy = bool(batch.slices)
             if is_busy:
                 self.committer.commit_batch(batch)
+                self.failures.block(self.committer.plan.waiting)
             self._scanner.scan(
                 self.assignment.running.values(),
                 self.config.addresses,
@@ -163,8 +163,6 @@ class Loop:
             )
         except TransactionAbortedError as aborted:
             self.failures.aborted(without_frames(aborted).fault, self.committer.plan)
-        except RegistryUnavailableError as unavailable:
-            self.failures.registry_unavailable(without_frames(unavailable))
         except AwaitedError as awaited:
             self.failures.awaited(without_frames(awaited))
         except KafkaException as error:

@@ -9,7 +9,7 @@ shrink while deciding is slow, since most of that time goes into loading the sta
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Final, cast
 
 from confluent_kafka import KafkaError, Message
@@ -192,6 +192,11 @@ class Poller:
         """
         self._kept.clear()
 
+    def skip(self, sources: Collection[PartitionId]) -> None:
+        """Drop the kept records of partitions, of which an earlier one was not decided."""
+        if sources and self._kept:
+            self._keep_only(self._assignment.running.keys() - set(sources))
+
     @property
     def _at_once(self) -> int:
         """How many records make a full piece."""
@@ -215,15 +220,11 @@ class Poller:
             self._kept.append(messages)
         if self._rebalances != self._assignment.rebalances:
             self._rebalances = self._assignment.rebalances
-            self._kept = deque(part for kept in self._kept for part in self._still_owned(kept))
+            self._keep_only(self._assignment.running)
 
-    def _still_owned(self, messages: list[Message] | Records) -> Iterator[list[Message] | Records]:
-        """Yield those of partitions that are running: another may be read from another offset."""
-        running = self._assignment.running
-        if isinstance(messages, Records):
-            yield from (part for source, part in messages.by_source() if source in running)
-        else:
-            yield from (part for source, part in by_source(messages, running).items() if part)
+    def _keep_only(self, sources: Container[PartitionId]) -> None:
+        """Keep the records of these partitions: another may be read from another offset."""
+        self._kept = deque(part for kept in self._kept for part in _of(kept, sources))
 
     def _taken(self, records_max: int, bytes_max: int, decided: Mapping[PartitionId, int]) -> Batch:
         """Return as many kept records as fit, and at least one; those of one piece at most."""
@@ -234,3 +235,13 @@ class Poller:
             self._kept.appendleft(rest)
         self._mean_bytes = max(1, records.memory_bytes // len(records.messages))
         return batch_of(records, self._assignment.running, decided, self._clock.wall_ms())
+
+
+def _of(
+    messages: list[Message] | Records, sources: Container[PartitionId]
+) -> Iterator[list[Message] | Records]:
+    """Yield the records of these partitions."""
+    if isinstance(messages, Records):
+        yield from (part for source, part in messages.by_source() if source in sources)
+    else:
+        yield from (part for part in by_source(messages, sources).values() if part)

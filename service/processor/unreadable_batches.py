@@ -118,9 +118,7 @@ class UnreadableBatches:
             for source, batch in met.items():
                 batch.start = running[source].next_offset
                 self._batches[source] = batch
-                is_over = partial(self._is_over, batch)
-                self._fetching.block(source, batch.sentence, is_over)
-            self._fetching.update(running.values())
+                self._fetching.block(source, batch.sentence, partial(self._awaits, batch))
         if self._clock.monotonic_s() < self._later_s:
             return
         try:
@@ -143,6 +141,9 @@ class UnreadableBatches:
         consumer, self._consumer, self._probe = self._consumer, None, None
         if consumer is not None:
             consumer.close()
+
+    def _awaits(self, batch: UnreadableBatch) -> str | None:
+        return None if self._is_over(batch) else batch.sentence
 
     def _is_over(self, batch: UnreadableBatch) -> bool:
         return self._batches.get(batch.source) is not batch

@@ -1,55 +1,46 @@
 """Documents: decodes payloads by the schemas that they name, and keeps the schemas.
 
-The schema of an id never changes, so a kept one stays valid. An id that the registry does not know
-stays unknown at least until the next transaction begins, so all checks of a record agree.
-What a schema or a payload may ask for is limited (`limits.py`). Whatever else a decoder raises
-concerns that schema or payload alone.
+Schemas are looked up beside the loop (`lookups.py`). A payload whose schema is not known yet raises
+RegistryUnavailableError, and its partition waits. The schema of an id never changes, so a kept one
+stays valid. What is concluded about an id without a schema holds at least until the next
+transaction begins, so all checks of a record agree. What a schema or a payload may ask for is
+limited (`limits.py`). Whatever else a decoder raises concerns that schema or payload alone.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
 
 from service.config.model import SchemaRegistrySettings
-from service.schemas.avro import AvroDecoder
-from service.schemas.errors import SchemaUnusableError, SlowRegistryError, UndecodableError
-from service.schemas.json_text import JsonDecoder
-from service.schemas.limits import SCHEMA_CHARS_MAX
-from service.schemas.protobuf import ProtobufDecoder
-from service.schemas.registry import ConfluentRegistry, RegisteredSchema, SchemaRegistry
+from service.schemas.decoders import NOT_OF_THE_DATA, Decoder
+from service.schemas.errors import RegistryUnavailableError, UndecodableError
+from service.schemas.lookups import Lookups, not_yet
+from service.schemas.registry import ConfluentRegistry, url_for_people
 
 SCHEMAS_MAX: Final = 1_000
-"""How many schemas are kept. The oldest makes room, and is read again when it is needed."""
+"""How many schemas are kept between transactions. The oldest makes room, and is read again."""
 SCHEMAS_CHARS_MAX: Final = 33_554_432
-"""Characters of all schemas that are kept. A decoder takes some ten bytes of memory for each."""
-LOOKUPS_S: Final = 5.0
-"""How long the look-ups of one transaction may take. Meanwhile the loop does nothing else."""
-UNKNOWN_MAX: Final = 10_000
+"""Characters of all schemas that are kept between transactions. A decoder takes some ten bytes of
+memory for each.
+"""
+LACKING_MAX: Final = 10_000
+"""How many ids without a schema are kept between transactions."""
 UNKNOWN_S: Final = 10.0
-"""How long an id that the registry did not know counts as unknown."""
+"""How long an id that the registry did not know counts as unknown: one may register it."""
+REFUSED_S: Final = 300.0
+"""How long an id counts as refused: somebody may grant the right."""
+AHEAD_MAX: Final = 20
+"""How many ids of one partition are asked for at a time, those of records to come included."""
+AHEAD_S: Final = 1.0
+"""How long a partition waits for the ids of records to come, once it has that of the next one."""
+WAIT_S: Final = 5.0
+"""How long a program without a loop waits for an answer."""
 
 _HEADER_BYTES: Final = 5
 _ID_MAX: Final = 2**31 - 1
 """Registries number their schemas with positive integers of 32 bits."""
-_NOT_OF_THE_DATA: Final = (AssertionError, ImportError, MemoryError, OSError)
-"""Errors of the program and the machine. Decoders compare lengths with the data before they
-allocate anything, so a lack of memory is the machine's.
-"""
-_CAUSE_CHARS_MAX: Final = 200
-
-
-class Decoder(Protocol):
-    """Reads payloads of one schema."""
-
-    def document(self, body: bytes) -> object:
-        """Return a payload without its header as a document, or raise UndecodableError."""
-
-    def member(self, document: object, tokens: Sequence[str]) -> object:
-        """Return what the tokens of a JSON pointer name in a document, or raise UndecodableError.
-
-        That is text (a finite number as text too), a boolean, a dict or list with any content, a
-        number that is not finite, or None if there is nothing.
-        """
 
 
 class DecodedPayload(NamedTuple):
@@ -64,10 +55,27 @@ class DecodedPayload(NamedTuple):
         """Return what the tokens of a pointer name, as `Decoder.member` does."""
         try:
             return self.decoder.member(self.content, tokens)
-        except _NOT_OF_THE_DATA:
+        except NOT_OF_THE_DATA:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this payload
             raise _undecodable(self.number, error) from None
+
+
+class Unread(NamedTuple):
+    """Payloads that cannot be decoded before the registry has answered."""
+
+    row: int
+    """That of the first one."""
+    sentence: str
+    awaits: Callable[[], str | None]
+    """As in `AwaitedError`."""
+
+
+class _Lacking(NamedTuple):
+    """Why there is no schema for an id, and until when that holds."""
+
+    cause: str
+    until_s: float
 
 
 class Documents:
@@ -75,44 +83,48 @@ class Documents:
 
     def __init__(
         self,
-        registry: SchemaRegistry,
-        on_lookup: Callable[[str], None] = lambda _result: None,
+        lookups: Lookups,
         monotonic_s: Callable[[], float] = time.monotonic,
+        *,
+        waits: bool = False,
     ) -> None:
-        """`on_lookup` gets the result of each look-up: found, unknown, unusable or failed."""
-        self._monotonic_s = monotonic_s
-        self._spent_s: float | None = None
-        """How long the look-ups of this transaction took; None outside of transactions."""
-        self._registry = registry
-        self._on_lookup = on_lookup
+        """`waits`: a payload waits for its schema for `WAIT_S`; for programs without a loop."""
+        self._lookups, self._monotonic_s, self._waits = lookups, monotonic_s, waits
+        self._lock = threading.RLock()
+        """Guards what is kept: without a loop there may be several threads."""
         self._decoders: dict[int, Decoder | str] = {}
         """By schema id: the decoder, or why no payload of that schema can be read."""
         self._chars: dict[int, int] = {}
         """By the same ids: the characters of what the decoder was made from."""
-        self._unknown: dict[int, None] = {}
-        self._unknown_since_s: float | None = None
+        self._lacking: dict[int, _Lacking] = {}
+        self._now_s = monotonic_s()
+        """When the transaction began."""
         self._last: tuple[bytes, DecodedPayload] | None = None
 
     def begin(self, now_s: float) -> None:
-        """Begin a transaction: look ids up again that were unknown some time ago."""
-        self._spent_s = 0.0
-        if not self._unknown:
-            self._unknown_since_s = None
-        elif self._unknown_since_s is None:
-            self._unknown_since_s = now_s
-        elif now_s - self._unknown_since_s > UNKNOWN_S or len(self._unknown) > UNKNOWN_MAX:
-            self._unknown.clear()
-            self._unknown_since_s = None
+        """Begin a transaction: forget what is old, and take the answers that have come."""
+        with self._lock:
+            self._now_s = now_s
+            over = [each for each, lacking in self._lacking.items() if lacking.until_s < now_s]
+            surplus = list(self._lacking)[: max(0, len(self._lacking) - LACKING_MAX)]
+            for number in {*over, *surplus}:
+                del self._lacking[number]
+            chars = sum(self._chars.values())
+            while len(self._decoders) > SCHEMAS_MAX or chars > SCHEMAS_CHARS_MAX:
+                oldest = next(iter(self._decoders))
+                chars -= self._chars.pop(oldest)
+                del self._decoders[oldest]
+            self._take()
 
     def close(self) -> None:
         """Close the registry."""
-        self._registry.close()
+        self._lookups.close()
 
     def document(self, payload: bytes) -> DecodedPayload:
         """Return a payload as a document.
 
-        UndecodableError if the payload is at fault; RegistryUnavailableError if the registry does
-        not answer; SlowRegistryError if the answers of this transaction took too long.
+        UndecodableError if the payload is at fault; RegistryUnavailableError as long as the
+        registry may still have its schema.
         """
         last = self._last
         if last is not None and last[0] is payload:
@@ -120,12 +132,12 @@ class Documents:
         number = schema_id(payload)
         decoder = self._decoders.get(number)
         if decoder is None:
-            decoder = self._looked_up(number)
+            decoder = self._without_decoder(number)
         if isinstance(decoder, str):
             raise UndecodableError(decoder)
         try:
             content = decoder.document(payload[_HEADER_BYTES:])
-        except _NOT_OF_THE_DATA:
+        except NOT_OF_THE_DATA:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is of this payload
             raise _undecodable(number, error) from None
@@ -133,52 +145,100 @@ class Documents:
         self._last = (payload, found)
         return found
 
-    def _looked_up(self, number: int) -> Decoder | str:
-        unknown = f"has schema {number}, which the registry does not know"
-        if number in self._unknown or not 0 < number <= _ID_MAX:
-            return unknown
-        if self._spent_s is not None and self._spent_s > LOOKUPS_S:
-            cause = f"took {self._spent_s:.0f} s for the schemas of one transaction"
-            raise SlowRegistryError(self._registry.url, cause)
-        began_s = self._monotonic_s()
-        try:
-            return self._asked(number) or unknown
-        finally:
-            if self._spent_s is not None:
-                self._spent_s += self._monotonic_s() - began_s
+    def unread(self, columns: Iterable[Iterable[bytes | None]], route: str) -> Unread | None:
+        """Return the first row with a payload whose schema is not known yet, and ask for it.
 
-    def _asked(self, number: int) -> Decoder | str | None:
-        """Ask the registry for a schema, and keep the answer; None if the id is unknown."""
-        decoder: Decoder | str
-        chars = 0
-        try:
-            schema = self._registry.schema(number)
-            if schema is None:
-                self._unknown[number] = None
-                self._on_lookup("unknown")
-                return None
-            decoder = decoder_of(schema)
-            chars = chars_of(schema)
-        except SchemaUnusableError as error:
-            self._on_lookup("unusable")
-            decoder = f"has schema {number}, which cannot be used: {error}"
-        except BaseException:
-            self._on_lookup("failed")
-            raise
-        else:
-            self._on_lookup("found")
-        self._decoders[number], self._chars[number] = decoder, chars
-        while len(self._decoders) > SCHEMAS_MAX or sum(self._chars.values()) > SCHEMAS_CHARS_MAX:
-            oldest = next(iter(self._decoders))
-            del self._decoders[oldest], self._chars[oldest]
-        return decoder
+        `columns` are the keys, the values or both of the records to come; the schemas of further
+        ones are asked for as well. None if all are known.
+        """
+        with self._lock:
+            self._take()
+            wanted: dict[int, int] = {}
+            for payloads in columns:
+                self._look_ahead(payloads, wanted)
+        if not wanted:
+            return None
+        first = min(wanted, key=wanted.__getitem__)
+        numbers = sorted(wanted, key=wanted.__getitem__)
+        accepted = [number for number in numbers if self._lookups.want(number, route)]
+        sentence, until_s = self._sentence(first), self._monotonic_s() + AHEAD_S
+        if first in accepted:
+            return Unread(wanted[first], sentence, partial(self._awaits, first, accepted, until_s))
+        # The route wants too many at once already.
+        pause = partial(self._rests, sentence, until_s)
+        return Unread(wanted[first], sentence, pause)
 
+    def _rests(self, sentence: str, until_s: float) -> str | None:
+        return sentence if self._monotonic_s() < until_s else None
 
-def schema_id(payload: bytes) -> int:
-    """Return the schema id that a payload begins with; UndecodableError if there is none."""
-    if len(payload) < _HEADER_BYTES or payload[0] != 0:
-        raise UndecodableError("does not begin with a zero byte and the id of a schema")
-    return int.from_bytes(payload[1:_HEADER_BYTES])
+    def _look_ahead(self, payloads: Iterable[bytes | None], wanted: dict[int, int]) -> None:
+        """Add the ids that are not known, each with its first row."""
+        before = None
+        for row, payload in enumerate(payloads):
+            if payload is None or payload[:_HEADER_BYTES] == before:
+                continue
+            before = payload[:_HEADER_BYTES]
+            if len(before) < _HEADER_BYTES or before[0] != 0:
+                continue
+            number = int.from_bytes(before[1:])
+            if number not in self._decoders and self._why_lacking(number) is None:
+                wanted[number] = min(row, wanted.get(number, row))
+                if len(wanted) >= AHEAD_MAX:
+                    return
+
+    def _awaits(self, first: int, numbers: Sequence[int], until_s: float) -> str | None:
+        """Return what is awaited before the row of the first id can be decided, or None."""
+        sentence = self._lookups.awaited(first)
+        if sentence is not None or self._monotonic_s() >= until_s:
+            return sentence
+        return next(filter(None, map(self._lookups.awaited, numbers)), None)
+
+    def _sentence(self, number: int) -> str:
+        return self._lookups.awaited(number) or not_yet(self._lookups.url, number)
+
+    def _why_lacking(self, number: int) -> str | None:
+        lacking = self._lacking.get(number)
+        if lacking is not None:
+            return lacking.cause
+        return None if 0 < number <= _ID_MAX else _unknown(number)
+
+    def _without_decoder(self, number: int) -> Decoder | str:
+        with self._lock:
+            self._take()
+            found = self._decoders.get(number) or self._why_lacking(number)
+            if found is not None:
+                return found
+            self._lookups.want(number, "")
+        if self._waits:
+            self._lookups.wait(number, WAIT_S)
+            with self._lock:
+                self._take()
+                found = self._decoders.get(number) or self._why_lacking(number)
+            if found is not None:
+                return found
+        cause = self._sentence(number).partition(", which ")[2]
+        awaits = partial(self._lookups.awaited, number)
+        raise RegistryUnavailableError(self._lookups.url, cause, awaits)
+
+    def _take(self) -> None:
+        """Keep the answers that have come. No record was decided by an id that had none."""
+        for number, answer in self._lookups.take().items():
+            self._lacking.pop(number, None)
+            if answer.result in {"found", "unusable"}:
+                self._chars[number] = answer.chars
+            match answer.result:
+                case "found":
+                    assert answer.decoder is not None  # it was found
+                    self._decoders[number] = answer.decoder
+                case "unusable":
+                    self._decoders[number] = (
+                        f"has schema {number}, which cannot be used: {answer.cause}"
+                    )
+                case "unknown":
+                    self._lacking[number] = _Lacking(_unknown(number), self._now_s + UNKNOWN_S)
+                case "refused":
+                    cause = f"has schema {number}, which the registry refuses: it {answer.cause}"
+                    self._lacking[number] = _Lacking(cause, self._now_s + REFUSED_S)
 
 
 def _undecodable(number: int, error: Exception) -> UndecodableError:
@@ -188,33 +248,15 @@ def _undecodable(number: int, error: Exception) -> UndecodableError:
     return UndecodableError(f"cannot be read by its schema {number}: {cause}")
 
 
-def chars_of(schema: RegisteredSchema) -> int:
-    """Return how many characters a schema has, with all schemas that it refers to."""
-    return len(schema.text) + sum(len(text) for _, text in schema.references)
+def _unknown(number: int) -> str:
+    return f"has schema {number}, which the registry does not know"
 
 
-def decoder_of(schema: RegisteredSchema) -> Decoder:
-    """Return the decoder of a schema; SchemaUnusableError if it cannot be used."""
-    if schema.kind == "JSON":
-        return JsonDecoder()
-    chars = chars_of(schema)
-    if chars > SCHEMA_CHARS_MAX:
-        raise SchemaUnusableError(
-            f"it has {chars} characters with what it refers to, and {SCHEMA_CHARS_MAX} are the most"
-        )
-    try:
-        match schema.kind:
-            case "AVRO":
-                return AvroDecoder(schema.text, [text for _, text in schema.references])
-            case "PROTOBUF":
-                return ProtobufDecoder(schema.text, dict(schema.references))
-            case kind:
-                raise SchemaUnusableError(f"it is of type {kind}, which Ringfence does not read")
-    except (SchemaUnusableError, *_NOT_OF_THE_DATA):
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is of this schema
-        cause = f"its decoder failed ({type(error).__name__}: {error})"[:_CAUSE_CHARS_MAX]
-        raise SchemaUnusableError(cause) from None
+def schema_id(payload: bytes) -> int:
+    """Return the schema id that a payload begins with; UndecodableError if there is none."""
+    if len(payload) < _HEADER_BYTES or payload[0] != 0:
+        raise UndecodableError("does not begin with a zero byte and the id of a schema")
+    return int.from_bytes(payload[1:_HEADER_BYTES])
 
 
 _of_process: list[Documents] = []
@@ -222,12 +264,18 @@ _of_process: list[Documents] = []
 
 def connect(
     settings: SchemaRegistrySettings,
-    on_request: Callable[[], None] = lambda: None,
     on_lookup: Callable[[str], None] = lambda _result: None,
+    *,
+    waits: bool = True,
 ) -> None:
-    """Have this process read schemas from a registry, if one is configured."""
+    """Have this process read schemas from a registry, if one is configured.
+
+    `on_lookup` is that of `Lookups`, `waits` that of `Documents`.
+    """
     if settings.url:
-        use(Documents(_Lazy(settings, on_request), on_lookup))
+        registry = partial(ConfluentRegistry, settings)
+        lookups = Lookups(url_for_people(settings.url), registry, on_lookup)
+        use(Documents(lookups, waits=waits))
 
 
 def use(documents: Documents | None) -> None:
@@ -247,25 +295,3 @@ def begin_transaction(now_s: float) -> None:
     """Tell the documents of this process, if it has any, that a transaction begins."""
     for each in _of_process:
         each.begin(now_s)
-
-
-class _Lazy:
-    """The configured registry, whose client is imported with the first request."""
-
-    def __init__(self, settings: SchemaRegistrySettings, on_request: Callable[[], None]) -> None:
-        self.url = settings.url
-        self._settings, self._on_request = settings, on_request
-        self._made: SchemaRegistry | None = None
-
-    def schema(self, number: int) -> RegisteredSchema | None:
-        return self._registry.schema(number)
-
-    def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
-
-    @property
-    def _registry(self) -> SchemaRegistry:
-        if self._made is None:
-            self._made = ConfluentRegistry(self._settings, self._on_request)
-        return self._made

@@ -1,8 +1,12 @@
 """Errors of payloads and of the registry.
 
-A record whose payload cannot be decoded lacks the field. If the registry does not answer, no record
-is at fault, and the loop waits.
+A record whose payload cannot be decoded lacks the field. As long as the registry may still have the
+schema, no record is at fault: its partition waits.
 """
+
+from collections.abc import Callable
+
+from service.errors import AwaitedError
 
 
 class UndecodableError(ValueError):
@@ -13,13 +17,11 @@ class SchemaUnusableError(ValueError):
     """The text of a schema cannot be used; the message says why."""
 
 
-class RegistryUnavailableError(Exception):
+class RegistryUnavailableError(AwaitedError):
     """The registry gave no answer about a schema; no record is at fault."""
 
-    def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"the schema registry at {url}, which {cause}")
-        self.url = url
-
-
-class SlowRegistryError(RegistryUnavailableError):
-    """The look-ups of one transaction took too long. Schemas that were read are kept."""
+    def __init__(
+        self, url: str, cause: str, awaits: Callable[[], str | None] = lambda: None
+    ) -> None:
+        super().__init__(f"the schema registry at {url}, which {cause}", awaits)
+        self.url, self.cause = url, cause

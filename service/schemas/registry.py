@@ -1,24 +1,35 @@
 """Schema registry: reads the schema of an id, and the schemas that it refers to.
 
-Every request has a time limit and is not repeated: the loop decides when to ask again. The client
-is that of confluent-kafka, and is imported only if a registry is configured.
+Whatever the registry sends, a request ends within its limits of time and bytes. None is repeated,
+and no redirect is followed: who asks decides when to ask again. The HTTP client is imported only if
+a registry is configured.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-from urllib.parse import urlsplit
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote, urlsplit
 
 from service.config.model import SchemaRegistrySettings
 from service.schemas.errors import RegistryUnavailableError, SchemaUnusableError
+from service.schemas.limits import SCHEMA_CHARS_MAX
 
-if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import Schema
+LOOKUP_S: Final = 20.0
+"""How long the requests for a schema and for those that it refers to may take together."""
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+"""Largest response. A registry keeps a schema in a record of Kafka, by default at most as large."""
 
 _UNKNOWN_CODES: Final = frozenset({40401, 40402, 40403})
 """Error codes of a 404 for an unknown subject, version or schema. Others mean a wrong URL."""
 _REFERENCES_MAX: Final = 200
 _CAUSE_CHARS_MAX: Final = 200
+_HEADERS: Final = {
+    "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+    "Accept-Encoding": "identity",  # the limit of bytes is one of memory too
+}
 
 
 class RegisteredSchema(NamedTuple):
@@ -32,107 +43,179 @@ class RegisteredSchema(NamedTuple):
 
 
 class SchemaRegistry(Protocol):
-    """Where schemas are registered."""
+    """Where schemas are registered; all requests are made on one event loop."""
 
     @property
     def url(self) -> str:
         """Its URL, for people."""
 
-    def schema(self, number: int) -> RegisteredSchema | None:
+    async def schema(self, number: int) -> RegisteredSchema | None:
         """Return the schema of an id; None if the registry has no such id.
 
-        RegistryUnavailableError if the registry does not answer; SchemaUnusableError if a schema
-        that this one refers to is missing.
+        RegistryUnavailableError without a usable answer; SchemaUnusableError if a schema that this
+        one refers to is missing.
         """
 
-    def close(self) -> None:
+    async def probe(self, number: int) -> None:
+        """Raise RegistryUnavailableError if it does not say whether it has an id."""
+
+    async def close(self) -> None:
         """Close its connections."""
 
 
 class ConfluentRegistry:
     """A registry with the API of Confluent Schema Registry."""
 
-    def __init__(
-        self, settings: SchemaRegistrySettings, on_request: Callable[[], None] = lambda: None
-    ) -> None:
-        """`on_request` is called before and after each request."""
-        from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
+    def __init__(self, settings: SchemaRegistrySettings) -> None:
+        import certifi
+        import httpx2
 
-        parts = urlsplit(settings.url)
-        self.url = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self.url = url_for_people(settings.url)
         """Its URL, for people."""
-        self._on_request = on_request
-        self._refusal = SchemaRegistryError
-        properties: dict[str, Any] = {
-            "url": settings.url,
-            "timeout": settings.timeout_ms / 1000,
-            "max.retries": 0,
-            "cache.capacity": 1,
-        }
-        if settings.user:
-            properties["basic.auth.user.info"] = f"{settings.user}:{settings.password}"
-        if settings.tls_ca_file:
-            properties["ssl.ca.location"] = settings.tls_ca_file
-        self._client = SchemaRegistryClient(properties)
+        self._base = settings.url.rstrip("/")
+        self._timeout_s = settings.timeout_ms / 1000
+        authorities = settings.tls_ca_file or os.environ.get("SSL_CERT_FILE") or certifi.where()
+        self._client = httpx2.AsyncClient(
+            auth=(settings.user, settings.password) if settings.user else None,
+            headers=_HEADERS,
+            verify=ssl.create_default_context(cafile=authorities),
+            timeout=None,
+            follow_redirects=False,
+        )
 
-    def schema(self, number: int) -> RegisteredSchema | None:
+    async def schema(self, number: int) -> RegisteredSchema | None:
         """Return the schema of an id, as the protocol says."""
-        found = self._asked(lambda: self._client.get_schema(number))
-        if found is None:
-            return None
-        references: dict[str, str] = {}
-        self._collect(found, references)
-        return RegisteredSchema(_kind(found), self._text(found), tuple(references.items()))
+        try:
+            async with asyncio.timeout(LOOKUP_S):
+                found = await self._asked(f"schemas/ids/{number}")
+                return None if found is None else await self._whole(found)
+        except TimeoutError:
+            raise self._unavailable(f"does not answer within {LOOKUP_S:g} s") from None
 
-    def check(self) -> None:
+    async def probe(self, number: int) -> None:
+        """Ask for an id, as the protocol says."""
+        await self._asked(f"schemas/ids/{number}")
+
+    async def check(self) -> None:
         """Raise RegistryUnavailableError if the registry does not answer."""
-        self._asked(self._client.get_schema_types)
+        if await self._asked("schemas/types", is_object=False) is None:
+            raise self._unavailable("answered 404")
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close its connections."""
-        self._client.close()
+        await self._client.aclose()
 
-    def _collect(self, schema: "Schema", found: dict[str, str]) -> None:
+    async def _whole(self, schema: Mapping[str, Any]) -> RegisteredSchema:
+        kind, references = str(schema.get("schemaType") or "AVRO"), dict[str, str]()
+        if kind != "JSON":  # of which only the type is needed
+            await self._collect(schema, references, {"left": SCHEMA_CHARS_MAX})
+        return RegisteredSchema(kind, self._text(schema), tuple(references.items()))
+
+    async def _collect(
+        self, schema: Mapping[str, Any], found: dict[str, str], room: dict[str, int]
+    ) -> None:
         """Add the texts that a schema refers to, each after those that it refers to itself."""
-        for each in schema.references or ():
-            name, subject, version = str(each.name), str(each.subject), int(each.version or 0)
+        room["left"] -= len(self._text(schema))
+        if room["left"] < 0:
+            cause = f"it has more than {SCHEMA_CHARS_MAX} characters with what it refers to"
+            raise SchemaUnusableError(cause)
+        for name, subject, version in self._references(schema):
             if name in found:
                 continue
             if len(found) >= _REFERENCES_MAX:
                 raise SchemaUnusableError(f"it refers to more than {_REFERENCES_MAX} schemas")
             found[name] = ""  # so that a circle ends
-            read = self._asked(partial(self._client.get_version, subject, version))
+            read = await self._asked(f"subjects/{quote(subject, safe='')}/versions/{version}")
             if read is None:
                 raise SchemaUnusableError(
                     f"it refers to version {version} of {subject}, which the registry lacks"
                 )
-            self._collect(read.schema, found)
+            await self._collect(read, found, room)
             del found[name]
-            found[name] = self._text(read.schema)
+            found[name] = self._text(read)
 
-    def _text(self, schema: "Schema") -> str:
-        if not isinstance(schema.schema_str, str):
-            raise RegistryUnavailableError(self.url, "answers without a schema")
-        return schema.schema_str
+    def _text(self, schema: Mapping[str, Any]) -> str:
+        text = schema.get("schema")
+        if not isinstance(text, str):
+            raise self._unavailable("answers without a schema")
+        return text
 
-    def _asked(self, ask: Callable[[], Any]) -> Any:
-        """Return the answer; None if the registry says that it has none."""
-        self._on_request()
+    def _references(self, schema: Mapping[str, Any]) -> list[tuple[str, str, int]]:
         try:
-            answer = ask()
-        except self._refusal as refused:
-            if refused.http_status_code == 404 and refused.error_code in _UNKNOWN_CODES:
-                return None
-            cause = f"answered {refused.http_status_code}: {refused.error_message}"
-        except Exception as error:  # noqa: BLE001 - of the HTTP client, or of an answer without JSON
-            text = str(error) or "no answer in time"
-            cause = f"does not answer ({type(error).__name__}: {text})"
-        else:
-            return answer
+            return [
+                (str(each["name"]), str(each["subject"]), int(each["version"]))
+                for each in schema.get("references") or ()
+            ]
+        except (TypeError, KeyError, ValueError):
+            raise self._unavailable("answers with references that are none") from None
+
+    async def _asked(self, path: str, *, is_object: bool = True) -> Mapping[str, Any] | None:
+        """Return the answer; None if the registry says that it has none."""
+        status, body = await self._streamed(path)
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        said = answer if isinstance(answer, dict) else {}
+        if status == 404 and said.get("error_code") in _UNKNOWN_CODES:
+            return None
+        if status != 200:
+            raise self._unavailable(f"answered {status}: {said.get('message', 'no reason')}")
+        if is_object and not said:
+            raise self._unavailable("answered 200 without an object of JSON")
+        return said
+
+    async def _streamed(self, path: str) -> tuple[int, bytes]:
+        """Return the status and the body of a response."""
+        body = bytearray()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream("GET", f"{self._base}/{path}") as response,
+            ):
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > ANSWER_BYTES_MAX:
+                        raise self._unavailable(f"answers with more than {ANSWER_BYTES_MAX} bytes")
+        except RegistryUnavailableError:
+            raise
+        except TimeoutError:
+            cause = f"does not answer within {self._timeout_s * 1000:.0f} ms"
+            raise self._unavailable(cause) from None
+        except Exception as error:  # noqa: BLE001 - of the HTTP client, for any reason
+            cause = f"does not answer ({type(error).__name__}: {_reason(error)})"
+            raise self._unavailable(cause) from None
+        return response.status_code, bytes(body)
+
+    def _unavailable(self, cause: str) -> RegistryUnavailableError:
+        return RegistryUnavailableError(self.url, cause[:_CAUSE_CHARS_MAX])
+
+
+def _reason(error: BaseException) -> str:
+    """Return what the operating system says about a connection, else the text of the exception."""
+    cause: BaseException | None = error
+    while cause is not None:
+        number = cause.errno if isinstance(cause, OSError) else None
+        if number and number > 0 and not isinstance(cause, ssl.SSLError):
+            return os.strerror(number)
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
+
+
+def url_for_people(url: str) -> str:
+    """Return the URL of a registry without what follows its path."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+
+def check(settings: SchemaRegistrySettings) -> None:
+    """Raise RegistryUnavailableError if a registry does not answer; asks once, and waits."""
+
+    async def ask() -> None:
+        registry = ConfluentRegistry(settings)
+        try:
+            await registry.check()
         finally:
-            self._on_request()
-        raise RegistryUnavailableError(self.url, cause[:_CAUSE_CHARS_MAX])
+            await registry.close()
 
-
-def _kind(schema: "Schema") -> str:
-    return str(schema.schema_type or "AVRO")
+    asyncio.run(ask())

@@ -88,7 +88,7 @@ class WorkerProcess:
         clients = KafkaClients(setup.config, setup.task, self._fast_path.use())
         self._cluster = clients.cluster
         reporter = Reporter(service, clock, self._board, self._metrics, self._tracer)
-        connect(setup.config.schema_registry, reporter.beat, self._metrics.schema_lookup)
+        connect(setup.config.schema_registry, self._metrics.schema_lookup, waits=False)
 
         def clients_of_new_loop() -> KafkaClients:
             drop_cycles()

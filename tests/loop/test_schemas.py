@@ -6,37 +6,34 @@ from dataclasses import replace
 import pytest
 
 from ringfence.headers import DeadLetter, Reason
-from service.config.model import SchemaRegistrySettings
 from service.dedup.record import RejectedError
-from service.errors import ExitCode
-from service.schemas import documents as documents_module
-from service.schemas.documents import UNKNOWN_S, connect, use
-from service.schemas.errors import RegistryUnavailableError
-from tests.fakes.schema_registry import FakeRegistry, payload
+from service.schemas.documents import UNKNOWN_S, Documents, use
+from service.schemas.lookups import FRUITLESS_MAX, FRUITLESS_PER_S, GRACE_S
+from service.schemas.registry import RegisteredSchema
+from state.model import PartitionId
+from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 from tests.support.deciding import SOURCE, World, record
-from tests.support.helpers import ending
 from tests.support.living import ROUTE, Living, in_group, turns, waiting_for
 
 ORDER = """
 {"type": "record", "name": "Order", "fields": [
   {"name": "id", "type": ["null", "string"]}, {"name": "n", "type": "int"}]}
 """
+KNOWN = RegisteredSchema("AVRO", ORDER)
 BY_SCHEMA = replace(ROUTE, id="{schema:/id}", missing_id="dead_letter")
+OTHER = replace(ROUTE, name="payments", inputs=("payments",))
+CLEAN = replace(BY_SCHEMA, name="clean", inputs=("clean",))
 
 
 @pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    registry = FakeRegistry()
-    registry.start()
-    registry.register("orders-value", "AVRO", ORDER)
-    yield registry
+def registry() -> Iterator[FakeSchemas]:
+    yield FakeSchemas(_1=KNOWN)
     use(None)
-    registry.stop()
 
 
-def living_with(registry: FakeRegistry, living: Living) -> Living:
-    metrics = living.watch.metrics
-    connect(SchemaRegistrySettings(registry.url), living.watch.beat, metrics.schema_lookup)
+def living_with(registry: FakeSchemas, living: Living) -> Living:
+    now_s, on_lookup = living.clock.monotonic_s, living.watch.metrics.schema_lookup
+    use(Documents(SteppedLookups(registry, now_s, on_lookup), now_s))
     return living
 
 
@@ -55,7 +52,7 @@ def causes(living: Living) -> list[str]:
     return [(dict(each.headers or [])[DeadLetter.CAUSE] or b"").decode() for each in letters]
 
 
-def test_a_duplicate_is_recognised_by_a_member_of_its_payload(registry: FakeRegistry) -> None:
+def test_a_duplicate_is_recognised_by_a_member_of_its_payload(registry: FakeSchemas) -> None:
     living = living_with(registry, Living(BY_SCHEMA))
     for identifier, number in (("a", 1), ("b", 2), ("a", 3), (None, 4)):
         living.write(order(identifier, number))
@@ -68,7 +65,7 @@ def test_a_duplicate_is_recognised_by_a_member_of_its_payload(registry: FakeRegi
 
 
 def test_a_payload_that_cannot_be_read_has_no_id_and_the_cause_says_why(
-    registry: FakeRegistry,
+    registry: FakeSchemas,
 ) -> None:
     living = living_with(registry, Living(BY_SCHEMA))
     living.write(b'{"id": "a"}')
@@ -80,7 +77,7 @@ def test_a_payload_that_cannot_be_read_has_no_id_and_the_cause_says_why(
     assert [end in cause for end, cause in zip(ends, causes(living), strict=True)] == [True] * 3
 
 
-def test_an_address_may_come_from_a_payload(registry: FakeRegistry) -> None:
+def test_an_address_may_come_from_a_payload(registry: FakeSchemas) -> None:
     route = replace(ROUTE, address="{schema:/id}", id="{key}", allowed_outputs=("orders.unique",))
     living = living_with(registry, Living(route))
     for identifier, number in (("a", 1), ("b", 2), ("a", 3), (None, 4)):
@@ -92,18 +89,23 @@ def test_an_address_may_come_from_a_payload(registry: FakeRegistry) -> None:
 
 @pytest.mark.row(38)
 def test_a_registry_that_is_away_is_waited_for_and_no_record_is_blamed(
-    registry: FakeRegistry,
+    registry: FakeSchemas,
 ) -> None:
     living = living_with(registry, Living(BY_SCHEMA))
-    registry.stop()
+    registry.away = "does not answer (refused)"
     living.write(order("a", 1))
     living.write(order("a", 2))
     loop = living.loop()
-    turns(loop, 5)
-    assert "the schema registry at" in (waiting_for(living) or "")
-    assert living.board.read().phase == "waiting"
+    for _ in range(20):
+        living.cluster.wait(100)
+        turns(loop, 5)
+        assert (
+            waiting_for(living) == f"the schema registry at {registry.url}, which {registry.away}"
+        )
+        assert living.board.read().phase == "waiting"
     assert living.committed() is None
-    registry.start()
+    registry.away = ""
+    living.cluster.wait(5)
     turns(loop)
     assert (waiting_for(living), living.committed()) == (None, 2)
     assert numbers(living, "orders.unique") == [1]
@@ -111,46 +113,170 @@ def test_a_registry_that_is_away_is_waited_for_and_no_record_is_blamed(
 
 
 @pytest.mark.row(38)
-def test_known_schemas_are_read_while_the_registry_is_away(registry: FakeRegistry) -> None:
-    registry.register("orders-value", "AVRO", ORDER)
+def test_known_schemas_are_read_while_the_registry_is_away(registry: FakeSchemas) -> None:
+    registry.schemas[2] = KNOWN
     living = living_with(registry, Living(BY_SCHEMA))
     living.write(order("a", 1))
     loop = living.running()
     turns(loop)
-    registry.stop()
+    registry.away = "does not answer"
     living.write(order("b", 2))
     turns(loop)
     assert (numbers(living, "orders.unique"), waiting_for(living)) == ([1, 2], None)
     living.write(order("b", 3, schema=2))
     turns(loop, 3)
     assert waiting_for(living)
-    registry.broken = 500, "{}"
-    registry.start()
+    registry.away = "answered 500: x"
+    living.cluster.wait(5)
     turns(loop, 3)
     assert "answered 500" in (waiting_for(living) or "")
-    registry.broken = None
+    registry.away = ""
+    living.cluster.wait(5)
     turns(loop)
     assert living.reasons("orders.dlq") == ["duplicate"]
 
 
 @pytest.mark.row(38)
-def test_a_registry_that_stays_away_ends_the_process_as_a_broker_does(
-    registry: FakeRegistry,
+def test_a_route_whose_registry_is_away_waits_and_another_one_loses_no_transaction(
+    registry: FakeSchemas,
+) -> None:
+    living = living_with(registry, Living(BY_SCHEMA, others=(OTHER,)))
+    loop = living.running()
+    registry.away = "does not answer"
+    for number in range(50):
+        living.write(order(f"a{number}", number))
+        living.send(f"p{number}", topic="payments")
+        loop.turn()
+    turns(loop)
+    assert living.values("payments.unique") == [f"p{number}" for number in range(50)]
+    status = living.board.read()
+    assert (status.phase, status.transactions_aborted) == ("running", 0)
+    assert living.committed() is None
+    registry.away = ""
+    living.cluster.wait(5)
+    turns(loop)
+    assert numbers(living, "orders.unique") == list(range(50))
+
+
+@pytest.mark.row(38)
+def test_records_before_the_one_that_waits_are_decided_and_order_is_kept(
+    registry: FakeSchemas,
 ) -> None:
     living = living_with(registry, Living(BY_SCHEMA))
-    registry.stop()
+    registry.schemas[2] = KNOWN
+    registry.refused[2] = "answered 403: no"
+    loop = living.running()
+    living.write(order("a", 0))
+    turns(loop)
+    for number, schema in enumerate((1, 1, 2, 1, 1), 1):
+        living.write(order(f"b{number}", number, schema=schema))
+    turns(loop, 20)
+    assert numbers(living, "orders.unique") == [0, 1, 2]
+    assert living.committed() == 3
+    registry.refused.clear()
+    living.cluster.wait(5)
+    turns(loop)
+    assert numbers(living, "orders.unique") == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.row(38)
+@pytest.mark.parametrize("batch_records_max", [1, 3, 1_000])
+def test_nothing_is_lost_or_doubled_around_records_that_wait(
+    registry: FakeSchemas, batch_records_max: int
+) -> None:
+    """Every third record has a new schema, on two partitions, beside a route that has none."""
+    living = living_with(
+        registry,
+        Living(BY_SCHEMA, others=(OTHER,), partitions=2, batch_records_max=batch_records_max),
+    )
+    registry.schemas |= dict.fromkeys(range(1, 41), KNOWN)
+    for number in range(60):
+        schema = number // 3 + 1 + 20 * (number % 2)
+        living.write(order(f"a{number}", number, schema=schema), partition=number % 2)
+        living.send(f"p{number}", topic="payments", partition=number % 2)
+    turns(living.running(), 400)
+    for partition in range(2):
+        mine = [number for number in range(60) if number % 2 == partition]
+        values = [each.value or b"" for each in living.cluster.records("orders.unique", partition)]
+        assert [value[-1] // 2 for value in values] == mine
+        assert living.values("payments.unique", partition) == [f"p{number}" for number in mine]
+    assert living.board.read().transactions_aborted == 0
+
+
+@pytest.mark.row(38)
+def test_a_record_that_its_partition_keeps_for_the_next_transaction_is_not_decided_early(
+    registry: FakeSchemas,
+) -> None:
+    """Of one piece that does not fit, the rest is kept; the partition waits from its middle on."""
+    living = living_with(registry, Living(BY_SCHEMA, others=(OTHER,), batch_bytes_max=1_024))
+    registry.refused[2] = "answered 403: no"
+    loop = living.running()
+    for number in range(40):
+        schema = 2 if number == 1 else 1
+        living.write(order(f"a{number}", number, schema=schema), ("large", b"." * 200))
+        living.send(f"p{number}", topic="payments", size=100)
+    turns(loop, 100)
+    assert numbers(living, "orders.unique") == [0]
+    assert living.committed(PartitionId("payments", 0)) == 40
+    registry.refused.clear()
+    registry.schemas[2] = KNOWN
+    living.cluster.wait(5)
+    turns(loop, 100)
+    assert numbers(living, "orders.unique") == list(range(40))
+
+
+@pytest.mark.row(38)
+def test_an_id_that_the_registry_refuses_becomes_a_fact_about_its_records(
+    registry: FakeSchemas,
+) -> None:
+    living = living_with(registry, Living(BY_SCHEMA))
+    registry.refused[2] = "answered 403: User is denied operation Read on Subject"
     living.write(order("a", 1))
-    worker = living.worker()
-    with ending(ExitCode.BROKER, "Gave up waiting for the schema registry"):
-        worker.run()
+    living.write(order("b", 2, schema=2))
+    living.write(order("c", 3))
+    loop = living.running()
+    for _ in range(10):
+        turns(loop, 2)
+        living.cluster.wait(GRACE_S / 5)
+    assert numbers(living, "orders.unique") == [1, 3]
+    assert living.reasons("orders.dlq") == ["missing-id"]
+    (cause,) = causes(living)
+    assert "has schema 2, which the registry refuses: it answered 403: User is denied" in cause
+    assert b'ringfence_schema_lookups_total{result="refused"} 1.0' in living.metrics.exposition()
 
 
-def test_a_schema_that_is_registered_later_is_found_later(registry: FakeRegistry) -> None:
+@pytest.mark.row(38)
+def test_a_flood_of_unknown_ids_slows_its_own_route_alone(registry: FakeSchemas) -> None:
+    living = living_with(registry, Living(BY_SCHEMA, others=(OTHER, CLEAN)))
+    registry.schemas[5_000] = KNOWN
+    loop = living.running()
+    for number in range(1_000):
+        living.write(order("a", 1, schema=100 + number))
+    for number in range(20):
+        living.send(f"p{number}", topic="payments")
+        loop.turn()
+    living.write(order("new", 7, schema=5_000), topic="clean")
+    turns(loop, 10)
+    assert living.committed(PartitionId("payments", 0)) == 20
+    assert living.committed(PartitionId("clean", 0)) == 1
+    assert (living.committed() or 0) < 1_000
+    asked = len(registry.asked)
+    began_s = living.clock.monotonic_s()
+    while (living.committed() or 0) < 1_000:
+        turns(loop, 2)
+        living.cluster.wait(1)
+    passed_s = living.clock.monotonic_s() - began_s
+    assert len(registry.asked) - asked <= FRUITLESS_MAX + FRUITLESS_PER_S * (passed_s + 1)
+    assert living.reasons("orders.dlq") == ["missing-id"] * 1_000
+    assert living.board.read().transactions_aborted == 0
+
+
+def test_a_schema_that_is_registered_later_is_found_later(registry: FakeSchemas) -> None:
     living = living_with(registry, Living(BY_SCHEMA))
     loop = living.running()
     living.write(order("a", 1, schema=2))
     turns(loop)
-    registry.register("orders-value", "AVRO", ORDER)
+    registry.schemas[2] = KNOWN
     living.write(order("a", 2, schema=2))
     turns(loop)
     assert living.reasons("orders.dlq") == ["missing-id"] * 2
@@ -160,22 +286,8 @@ def test_a_schema_that_is_registered_later_is_found_later(registry: FakeRegistry
     assert numbers(living, "orders.unique") == [3]
 
 
-@pytest.mark.row(38)
-def test_many_ids_that_a_slow_registry_does_not_know_block_nobody(
-    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(documents_module, "LOOKUPS_S", 0.0)
-    living = living_with(registry, Living(BY_SCHEMA))
-    for number in range(40):
-        living.write(order("a", number, schema=100 + number))
-    living.write(order("a", 1))
-    turns(living.running(), 100)
-    assert living.reasons("orders.dlq") == ["missing-id"] * 40
-    assert (numbers(living, "orders.unique"), waiting_for(living)) == ([1], None)
-
-
 def test_each_look_up_is_counted_and_a_known_schema_is_asked_for_once(
-    registry: FakeRegistry,
+    registry: FakeSchemas,
 ) -> None:
     living = living_with(registry, Living(BY_SCHEMA))
     for number in range(20):
@@ -185,16 +297,15 @@ def test_each_look_up_is_counted_and_a_known_schema_is_asked_for_once(
     told = living.watch.metrics.exposition()
     assert b'ringfence_schema_lookups_total{result="found"} 1.0' in told
     assert b'ringfence_schema_lookups_total{result="unknown"} 1.0' in told
-    assert registry.requests == ["/schemas/ids/1", "/schemas/ids/5"]
+    assert registry.asked == [1, 5]
 
 
 def test_a_failed_record_of_a_group_waits_for_the_registry_that_has_its_address(
-    registry: FakeRegistry,
+    registry: FakeSchemas,
 ) -> None:
     living_with(registry, Living())
-    registry.stop()
+    registry.away = "does not answer"
     refusal = RejectedError(Reason.FAILED_CHECK, "its checks failed")
     world = World(replace(ROUTE, address="{schema:/id}"), refused={(SOURCE, 0): refusal})
     member = record(0, *in_group("g", 1, 2), value=order("a", 1))
-    with pytest.raises(RegistryUnavailableError):
-        world.decide(member)
+    assert world.decide(member).waiting.keys() == {SOURCE}

@@ -15,7 +15,7 @@ from service.dedup.field import FIELD, UNNAMED, Field, UnrenderableError, compil
 from service.schemas.documents import Documents, connect, use
 from service.schemas.errors import RegistryUnavailableError
 from service.schemas.registry import RegisteredSchema
-from tests.fakes.schema_registry import FakeRegistry, payload
+from tests.fakes.schema_registry import FakeRegistry, FakeSchemas, SteppedLookups, payload
 from tests.support.deciding import record
 from tests.support.helpers import rows, some
 
@@ -226,7 +226,8 @@ def test_avro_and_json_schema_give_the_text_that_json_gives(content: dict[str, o
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), content)
     document = json.dumps(content).encode()
     sent = {1: stream.getvalue(), 2: document}
-    use(Documents(Known({1: RegisteredSchema("AVRO", json.dumps(schema)), 2: JSON_SCHEMA})))
+    registry = FakeSchemas(_1=RegisteredSchema("AVRO", json.dumps(schema)), _2=JSON_SCHEMA)
+    use(Documents(SteppedLookups(registry, float), waits=True))
     try:
         for name in "abcde":
             for end in ("", "/0", "/1"):
@@ -239,18 +240,6 @@ def test_avro_and_json_schema_give_the_text_that_json_gives(content: dict[str, o
 
 
 JSON_SCHEMA = RegisteredSchema("JSON", "{}")
-
-
-class Known:
-    """A registry of these schemas."""
-
-    url = "http://registry"
-
-    def __init__(self, schemas: dict[int, RegisteredSchema]) -> None:
-        self.schema = schemas.get
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize(

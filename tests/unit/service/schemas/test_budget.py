@@ -15,7 +15,7 @@ from service.dedup.field import JsonField
 from service.schemas.documents import Documents
 from service.schemas.errors import UndecodableError
 from service.schemas.registry import RegisteredSchema
-from tests.fakes.schema_registry import payload
+from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 from tests.support.helpers import rows
 
 STEPS_PER_BYTE: Final = 100
@@ -65,19 +65,9 @@ def within_memory(limit: int, run: Callable[[], object]) -> object:
     return found
 
 
-class Registry:
-    """A registry with one schema."""
-
-    url = "http://registry"
-
-    def __init__(self, schema: RegisteredSchema) -> None:
-        self._schema = schema
-
-    def schema(self, _number: int) -> RegisteredSchema:
-        return self._schema
-
-    def close(self) -> None:
-        pass
+def documents_of(schema: RegisteredSchema) -> Documents:
+    """Documents of a registry with one schema."""
+    return Documents(SteppedLookups(FakeSchemas(_1=schema), float), waits=True)
 
 
 def record(name: str, **fields: object) -> dict[str, Any]:
@@ -196,7 +186,7 @@ AVRO: Final = {
 
 def read(schema: RegisteredSchema, body: bytes, pointers: tuple[str, ...]) -> list[object]:
     """What the pointers find; None where that is nothing, or the payload cannot be read."""
-    documents = Documents(Registry(schema))
+    documents = documents_of(schema)
     found: list[object] = []
     sent = payload(1, body)
     for pointer in pointers or ("",):
@@ -248,7 +238,7 @@ PROTOBUF: Final = {
 @rows(("body",), {name: (body,) for name, body in PROTOBUF.items()})
 def test_what_a_protobuf_message_costs_is_in_proportion_to_its_length(body: bytes) -> None:
     schema = RegisteredSchema("PROTOBUF", PROTO)
-    documents = Documents(Registry(schema))
+    documents = documents_of(schema)
     pointers = ("id",), ("within", "9999", "id"), ("packed", "7"), ("named", "7", "id"), ("g", "g")
     with suppress(UndecodableError):
         documents.document(payload(1, b"\0"))  # reads the schema, with a parser of its own cost
@@ -272,7 +262,7 @@ def test_values_that_need_no_bytes_are_found_among_any_number_of_them() -> None:
 
 def test_more_containers_than_the_limit_permits_are_refused() -> None:
     schema, body, _ = AVRO["a chain that is met again"]
-    documents = Documents(Registry(schema))
+    documents = documents_of(schema)
     cause = "more than 26012 records, arrays and maps in 4003 bytes"
     with pytest.raises(UndecodableError, match=cause):
         documents.document(payload(1, body))

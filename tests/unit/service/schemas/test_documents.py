@@ -1,69 +1,59 @@
-"""Payloads by their schema id: known for ever, unknown for a while, and unavailable."""
+"""Payloads by their schema id: known for ever, lacking for a while, and awaited."""
 
 import struct
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from service.config.model import SchemaRegistrySettings
 from service.config.validation import registry_problems
+from service.schemas import decoders
 from service.schemas import documents as module
 from service.schemas.documents import Documents, begin_transaction, connect, use
-from service.schemas.errors import (
-    RegistryUnavailableError,
-    SchemaUnusableError,
-    SlowRegistryError,
-    UndecodableError,
-)
+from service.schemas.errors import RegistryUnavailableError, UndecodableError
 from service.schemas.limits import SCHEMA_CHARS_MAX
+from service.schemas.lookups import GRACE_S, Lookups
 from service.schemas.registry import RegisteredSchema
-from tests.fakes.schema_registry import payload
-from tests.support.helpers import rows
+from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
+from tests.support.helpers import rows, some
 
 STRING = RegisteredSchema("AVRO", '"string"')
 
 
-class Registry:
-    """Schemas by id; what it was asked for."""
+class World:
+    """Documents on a clock that stands, and the registry behind them."""
 
-    url = "http://registry"
+    def __init__(self, *, waits: bool = True, **schemas: RegisteredSchema) -> None:
+        self.now_s = 0.0
+        self.registry, self.results = FakeSchemas(**schemas), list[str]()
+        self.lookups = SteppedLookups(self.registry, lambda: self.now_s, self.results.append)
+        self.documents = Documents(self.lookups, lambda: self.now_s, waits=waits)
 
-    def __init__(self, **schemas: RegisteredSchema) -> None:
-        self.schemas = {int(name[1:]): schema for name, schema in schemas.items()}
-        self.asked: list[int] = []
-        self.failure: Exception | None = None
+    def text(self, sent: bytes) -> object:
+        return self.documents.document(sent).member(())
 
-    def schema(self, number: int) -> RegisteredSchema | None:
-        self.asked.append(number)
-        if self.failure is not None:
-            raise self.failure
-        return self.schemas.get(number)
-
-    def close(self) -> None:
-        pass
-
-
-def text(documents: Documents, sent: bytes) -> object:
-    return documents.document(sent).member(())
+    def begin(self, after_s: float) -> None:
+        self.now_s += after_s
+        self.documents.begin(self.now_s)
 
 
 def test_a_schema_is_asked_for_once() -> None:
-    registry, results = Registry(_7=STRING), list[str]()
-    documents = Documents(registry, results.append)
-    assert text(documents, payload(7, b"\x02a")) == "a"
-    assert text(documents, payload(7, b"\x02b")) == "b"
-    assert (registry.asked, results) == ([7], ["found"])
+    world = World(_7=STRING)
+    assert world.text(payload(7, b"\x02a")) == "a"
+    assert world.text(payload(7, b"\x02b")) == "b"
+    assert (world.registry.asked, world.results) == ([7], ["found"])
 
 
 def test_one_payload_is_decoded_once_for_all_fields() -> None:
-    documents, sent = Documents(Registry(_7=STRING)), payload(7, b"\x02a")
+    documents, sent = World(_7=STRING).documents, payload(7, b"\x02a")
     assert documents.document(sent) is documents.document(sent)
     assert documents.document(bytes(bytearray(sent))) is not documents.document(sent)
 
 
 def test_json_needs_no_more_of_its_schema_than_its_type() -> None:
-    documents = Documents(Registry(_1=RegisteredSchema("JSON", "not looked at")))
+    documents = World(_1=RegisteredSchema("JSON", "not looked at")).documents
     assert documents.document(payload(1, b'{"id": 1.0}')).member(("id",)) == "1.0"
     with pytest.raises(UndecodableError, match="its schema 1: it is not JSON from character 0 on"):
         documents.document(payload(1, b"x"))
@@ -85,10 +75,10 @@ def test_json_needs_no_more_of_its_schema_than_its_type() -> None:
 )
 def test_the_cause_says_what_is_wrong_with_a_payload(sent: bytes, cause: str) -> None:
     broken, foreign = RegisteredSchema("AVRO", "x"), RegisteredSchema("XML", "")
-    documents = Documents(Registry(_7=STRING, _9=broken, _10=foreign))
+    world = World(_7=STRING, _9=broken, _10=foreign)
     for _ in range(2):
         with pytest.raises(UndecodableError, match=cause):
-            documents.document(sent)
+            world.documents.document(sent)
 
 
 class Failing:
@@ -119,9 +109,9 @@ def test_whatever_a_decoder_raises_makes_the_payload_undecodable(
     error: Exception, monkeypatch: pytest.MonkeyPatch, *, of_member: bool
 ) -> None:
     decoder = Failing(error, of_member=of_member)
-    monkeypatch.setattr(module, "AvroDecoder", lambda *_: decoder)
+    monkeypatch.setattr(decoders, "AvroDecoder", lambda *_: decoder)
     with pytest.raises(UndecodableError) as raised:
-        text(Documents(Registry(_7=STRING)), payload(7, b"secret"))
+        World(_7=STRING).text(payload(7, b"secret"))
     kind = type(error).__name__
     assert str(raised.value) == f"cannot be read by its schema 7: its decoder failed ({kind})"
 
@@ -132,9 +122,9 @@ def test_what_the_machine_or_the_program_lacks_is_no_fault_of_the_payload(
     error: Exception, monkeypatch: pytest.MonkeyPatch, *, of_member: bool
 ) -> None:
     decoder = Failing(error, of_member=of_member)
-    monkeypatch.setattr(module, "AvroDecoder", lambda *_: decoder)
+    monkeypatch.setattr(decoders, "AvroDecoder", lambda *_: decoder)
     with pytest.raises(type(error)):
-        text(Documents(Registry(_7=STRING)), payload(7, b""))
+        World(_7=STRING).text(payload(7, b""))
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
@@ -144,122 +134,197 @@ def test_whatever_making_a_decoder_raises_makes_the_schema_unusable_once(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(module, "AvroDecoder", fail)
-    registry, results = Registry(_7=STRING), list[str]()
-    documents = Documents(registry, results.append)
+    monkeypatch.setattr(decoders, "AvroDecoder", fail)
+    world = World(_7=STRING)
     for _ in range(2):
         with pytest.raises(UndecodableError, match="7, which cannot be used: its decoder failed"):
-            documents.document(payload(7, b""))
-    assert (registry.asked, results) == ([7], ["unusable"])
+            world.text(payload(7, b""))
+    assert (world.registry.asked, world.results) == ([7], ["unusable"])
 
 
 def test_a_schema_is_limited_with_all_that_it_refers_to() -> None:
     half = " " * (SCHEMA_CHARS_MAX // 2)
     most = RegisteredSchema("AVRO", '"string"', (("a", f'"int"{half}'),))
     more = RegisteredSchema("AVRO", '"string"', (("a", f'"int"{half}'), ("b", f'"int"{half}')))
-    documents = Documents(Registry(_1=most, _2=more))
-    assert text(documents, payload(1, b"\x02a")) == "a"
+    world = World(_1=most, _2=more)
+    assert world.text(payload(1, b"\x02a")) == "a"
     cause = "it has 1048594 characters with what it refers to, and 1048576 are the most"
     with pytest.raises(UndecodableError, match=f"has schema 2, which cannot be used: {cause}"):
-        documents.document(payload(2, b"\x02a"))
-
-
-def test_an_unusable_schema_is_asked_for_once() -> None:
-    registry, results = Registry(), list[str]()
-    registry.failure = SchemaUnusableError("it refers to nothing")
-    documents = Documents(registry, results.append)
-    for _ in range(2):
-        with pytest.raises(UndecodableError, match="has schema 3, which cannot be used: it refers"):
-            documents.document(payload(3, b""))
-    assert (registry.asked, results) == ([3], ["unusable"])
-
-
-def test_an_unknown_id_stays_unknown_for_some_seconds_and_is_asked_for_again() -> None:
-    registry = Registry()
-    documents = Documents(registry)
-    for now_s in (0.0, 1.0, 1.0 + module.UNKNOWN_S):
-        documents.begin(now_s)
-        with pytest.raises(UndecodableError, match="does not know"):
-            documents.document(payload(7, b"\x02a"))
-    registry.schemas[7] = STRING
-    assert registry.asked == [7]
-    documents.begin(1.1 + module.UNKNOWN_S)
-    assert text(documents, payload(7, b"\x02a")) == "a"
-    documents.begin(100.0)
-
-
-def test_many_unknown_ids_are_not_kept_beyond_a_transaction(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "UNKNOWN_MAX", 2)
-    registry = Registry()
-    documents = Documents(registry)
-    for number in (1, 2, 3, 1):
-        with pytest.raises(UndecodableError):
-            documents.document(payload(number, b""))
-    assert registry.asked == [1, 2, 3]
-    documents.begin(0.0)
-    documents.begin(0.1)
-    with pytest.raises(UndecodableError):
-        documents.document(payload(1, b""))
-    assert registry.asked == [1, 2, 3, 1]
-
-
-def test_schemas_are_bounded_and_the_oldest_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SCHEMAS_MAX", 2)
-    registry = Registry(_1=STRING, _2=STRING, _3=STRING)
-    documents = Documents(registry)
-    for number in (1, 2, 3, 3, 2, 1):
-        assert text(documents, payload(number, b"\x02a")) == "a"
-    assert registry.asked == [1, 2, 3, 1]
+        world.text(payload(2, b"\x02a"))
 
 
 def test_the_characters_of_schemas_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     large = RegisteredSchema("AVRO", '"string"', (("a", '"int"' + " " * 40),))
     monkeypatch.setattr(module, "SCHEMAS_CHARS_MAX", 100)
-    registry = Registry(_1=large, _2=STRING, _3=STRING, _4=large)
-    documents = Documents(registry)
+    world = World(_1=large, _2=STRING, _3=STRING, _4=large)
     for number in (1, 2, 3, 1, 4, 3, 2, 4, 1):
-        assert text(documents, payload(number, b"\x02a")) == "a"
-    assert registry.asked == [1, 2, 3, 4, 1]
+        world.begin(0.1)
+        assert world.text(payload(number, b"\x02a")) == "a"
+    assert world.registry.asked == [1, 2, 3, 4, 1]
 
 
-def test_look_ups_that_take_long_end_a_transaction_and_the_next_one_goes_on() -> None:
-    registry, now_s = Registry(_1=STRING, _2=STRING, _3=STRING), iter(range(0, 100, 3))
-    documents = Documents(registry, monotonic_s=lambda: float(next(now_s)))
-    documents.begin(0.0)
-    for number in (1, 2, 1):
-        assert text(documents, payload(number, b"\x02a")) == "a"
-    with pytest.raises(SlowRegistryError, match="at http://registry, which took 6 s for the"):
-        documents.document(payload(3, b"\x02a"))
-    assert text(documents, payload(2, b"\x02a")) == "a"
-    documents.begin(0.0)
-    assert text(documents, payload(3, b"\x02a")) == "a"
-    assert registry.asked == [1, 2, 3]
+def test_an_unusable_schema_is_asked_for_once() -> None:
+    world = World()
+    world.registry.unusable[3] = "it refers to nothing"
+    for _ in range(2):
+        with pytest.raises(UndecodableError, match="has schema 3, which cannot be used: it refers"):
+            world.text(payload(3, b""))
+    assert (world.registry.asked, world.results) == ([3], ["unusable"])
 
 
-def test_outside_of_transactions_look_ups_may_take_long() -> None:
-    registry, now_s = Registry(), iter(range(0, 100, 9))
-    documents = Documents(registry, monotonic_s=lambda: float(next(now_s)))
-    for number in (1, 2, 3):
+def test_an_unknown_id_stays_unknown_for_some_seconds_and_is_asked_for_again() -> None:
+    world = World()
+    for after_s in (0.0, 1.0, module.UNKNOWN_S - 1):
+        world.begin(after_s)
+        with pytest.raises(UndecodableError, match="does not know"):
+            world.text(payload(7, b"\x02a"))
+    world.registry.schemas[7] = STRING
+    assert world.registry.asked == [7]
+    world.begin(0.1)
+    assert world.text(payload(7, b"\x02a")) == "a"
+
+
+def test_a_refused_id_is_refused_for_some_minutes_and_is_asked_for_again() -> None:
+    world = World(waits=False)
+    world.registry.refused[7] = "answered 403: no"
+    for after_s in (0.0, GRACE_S):
+        world.begin(after_s)
+        with pytest.raises(RegistryUnavailableError):
+            world.text(payload(7, b"\x02a"))
+        world.lookups.step()
+    for after_s in (0.0, module.REFUSED_S):
+        world.begin(after_s)
+        refuses = "has schema 7, which the registry refuses: it answered 403: no"
+        with pytest.raises(UndecodableError, match=refuses):
+            world.text(payload(7, b"\x02a"))
+    world.registry.refused.clear()
+    world.registry.schemas[7] = STRING
+    world.begin(0.1)
+    with pytest.raises(RegistryUnavailableError):
+        world.text(payload(7, b"\x02a"))
+    world.lookups.step()
+    assert world.text(payload(7, b"\x02a")) == "a"
+
+
+def test_what_is_kept_is_bounded_between_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCHEMAS_MAX", 2)
+    monkeypatch.setattr(module, "LACKING_MAX", 2)
+    world = World(_1=STRING, _2=STRING, _3=STRING)
+    for number in (1, 2, 3, 1):
+        assert world.text(payload(number, b"\x02a")) == "a"
+    for number in (11, 12, 13, 11):
         with pytest.raises(UndecodableError):
-            documents.document(payload(number, b""))
-    assert registry.asked == [1, 2, 3]
+            world.text(payload(number, b""))
+    assert world.registry.asked == [1, 2, 3, 11, 12, 13]
+    world.begin(0.1)
+    for number in (3, 2, 1):
+        assert world.text(payload(number, b"\x02a")) == "a"
+    for number in (13, 12, 11):
+        with pytest.raises(UndecodableError):
+            world.text(payload(number, b""))
+    assert world.registry.asked == [1, 2, 3, 11, 12, 13, 1, 11]
 
 
 def test_a_registry_without_an_answer_is_no_fault_of_the_payload() -> None:
-    registry, results = Registry(_7=STRING), list[str]()
-    registry.failure = RegistryUnavailableError("http://r", "does not answer (Refused)")
-    documents = Documents(registry, results.append)
-    with pytest.raises(RegistryUnavailableError, match="the schema registry at http://r, which"):
-        documents.document(payload(7, b"\x02a"))
-    registry.failure = None
-    assert text(documents, payload(7, b"\x02a")) == "a"
-    assert results == ["failed", "found"]
+    world = World(_7=STRING)
+    world.registry.away = "does not answer (Refused)"
+    with pytest.raises(RegistryUnavailableError, match="the schema registry at http://r") as error:
+        world.text(payload(7, b"\x02a"))
+    assert str(error.value).endswith("which does not answer (Refused)")
+    assert error.value.awaits() == str(error.value)
+    world.registry.away = ""
+    world.now_s += 5
+    assert error.value.awaits() is None
+    assert world.text(payload(7, b"\x02a")) == "a"
+    assert world.results == ["failed", "found"]
+
+
+def columns(*numbers: int) -> list[list[bytes | None]]:
+    return [[payload(number, b"\x02a") for number in numbers]]
+
+
+def test_the_schemas_of_records_to_come_are_asked_for_together() -> None:
+    world = World(waits=False, _7=STRING, _8=STRING)
+    unread = some(world.documents.unread(columns(7, 8, 9, 7), "orders"))
+    assert (unread.row, unread.sentence) == (
+        0,
+        "the schema registry at http://registry, which has not returned schema 7 yet",
+    )
+    assert unread.awaits() is None
+    assert world.registry.asked == [7, 8, 9]
+    assert world.documents.unread(columns(7, 8, 9, 7), "orders") is None
+
+
+def test_what_has_no_schema_id_is_not_waited_for() -> None:
+    world = World(waits=False, _7=STRING)
+    told = [[None, b"", b"\0\0\0", b'{"id": 1}', payload(0, b""), payload(2**31, b"")]]
+    assert world.documents.unread(told, "orders") is None
+    assert world.documents.unread([[payload(7, b"")]], "orders") is not None
+
+
+def test_the_first_row_of_all_columns_is_the_one_that_waits() -> None:
+    world = World(waits=False, _1=STRING)
+    world.documents.unread(columns(1), "orders")
+    world.lookups.step()
+    keys, values = columns(1, 1, 8), columns(1, 9, 1)
+    assert some(world.documents.unread([*keys, *values], "orders")).row == 1
+
+
+def test_a_partition_waits_a_moment_for_records_to_come_and_no_longer() -> None:
+    world = World(waits=False, _1=STRING)
+    world.registry.refused[2] = "answered 403: no"
+    unread = some(world.documents.unread(columns(1, 2), "orders"))
+    assert "has not returned schema 2: it answered 403: no" in some(unread.awaits())
+    world.now_s += module.AHEAD_S
+    assert unread.awaits() is None
+    again = some(world.documents.unread(columns(1, 2), "orders"))
+    assert again.row == 1
+    world.now_s += 5
+    assert again.awaits() is not None
+
+
+def test_a_partition_looks_so_far_ahead_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AHEAD_MAX", 3)
+    world = World(waits=False)
+    world.documents.unread(columns(*range(1, 10)), "orders")
+    world.lookups.step()
+    assert world.registry.asked == [1, 2, 3]
+
+
+def test_an_id_that_a_route_may_not_want_yet_is_wanted_a_moment_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.schemas.lookups.WANTED_MAX", 1)
+    world = World(waits=False, _1=STRING, _2=STRING)
+    world.lookups.is_held = True
+    world.documents.unread(columns(1), "orders")
+    unread = some(world.documents.unread(columns(2), "orders"))
+    assert unread.awaits() is not None
+    world.now_s += module.AHEAD_S
+    assert unread.awaits() is None
+
+
+def test_without_a_loop_a_payload_waits_for_its_schema() -> None:
+    registry = FakeSchemas(_7=STRING)
+    lookups = Lookups(registry.url, lambda: registry)
+    documents = Documents(lookups, waits=True)
+    found = list[object]()
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(documents.document(payload(7, b"\x02a")).member(()))
+        )
+        for _ in range(4)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    documents.close()
+    assert (found, registry.asked) == (["a"] * 4, [7])
 
 
 def test_who_has_no_such_field_imports_nothing_for_it() -> None:
-    names = "authlib", "google.protobuf", "proto_schema_parser", "confluent_kafka.schema_registry"
+    names = "httpx2", "google.protobuf", "proto_schema_parser", "certifi"
     code = (
         "import sys, service.supervisor.worker_process, service.schemas.documents as d;"
         "import service.config.model as s;"
