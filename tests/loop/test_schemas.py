@@ -1,5 +1,6 @@
 """Ids and addresses by schemas: the record's faults, and a registry that is away for a while."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from service.schemas.registry import RegisteredSchema
 from state.model import PartitionId
 from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 from tests.support.deciding import SOURCE, World, record
-from tests.support.living import ROUTE, Living, in_group, turns, waiting_for
+from tests.support.living import ROUTE, Living, in_group, refused, turns, waiting_for
 
 ORDER = """
 {"type": "record", "name": "Order", "fields": [
@@ -243,6 +244,47 @@ def test_an_id_that_the_registry_refuses_becomes_a_fact_about_its_records(
     (cause,) = causes(living)
     assert "has schema 2, which the registry refuses: it answered 403: User is denied" in cause
     assert b'ringfence_schema_lookups_total{result="refused"} 1.0' in living.metrics.exposition()
+
+
+@pytest.mark.row(38)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_clean_route_waits_for_two_turns_at_most_whatever_the_registry_does(
+    registry: FakeSchemas, seed: int
+) -> None:
+    """It is away, slow or refusing in turn, and transactions fail; every record has one fate."""
+    chance, sent = random.Random(seed), list[int]()
+    routes = replace(BY_SCHEMA, missing_id="pass")
+    size = chance.choice((2, 7, 1_000))
+    living = Living(routes, others=(OTHER,), partitions=2, batch_records_max=size)
+    lookups = SteppedLookups(registry, living.clock.monotonic_s)
+    use(Documents(lookups, living.clock.monotonic_s))
+    registry.schemas |= dict.fromkeys(range(1, 30), KNOWN)
+    loop = living.running()
+    for number in range(60):
+        lookups.is_held = chance.random() < 0.3
+        registry.away = "does not answer" if chance.random() < 0.3 else ""
+        registry.refused = {chance.randrange(30): "answered 403: no"}
+        if chance.random() < 0.1:
+            living.faults.at["commit_transaction"] = iter([refused()])
+            loop.turn()
+        for _ in range(chance.randrange(4)):
+            schema, value = chance.randrange(1, 35), len(sent)
+            living.write(order(f"a{value}", value % 100, schema=schema), partition=value % 2)
+            sent.append(value)
+        living.send(f"p{number}", topic="payments")
+        turns(loop, 2)
+        if size > 2:
+            assert living.committed(PartitionId("payments", 0)) == number + 1
+        living.cluster.wait(chance.random() * 3)
+    lookups.is_held, registry.away, registry.refused = False, "", {}
+    for _ in range(60):
+        turns(loop, 2)
+        living.cluster.wait(1)
+    for partition in range(2):
+        values = [each.value or b"" for each in living.cluster.records("orders.unique", partition)]
+        mine = [value % 100 for value in sent if value % 2 == partition]
+        assert [value[-1] // 2 for value in values] == mine
+        assert living.committed(PartitionId("orders", partition)) == len(mine)
 
 
 @pytest.mark.row(38)
