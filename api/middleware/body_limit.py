@@ -48,7 +48,8 @@ values of some 24 bytes each. A body of nothing but separators would take a hund
 
 _STRANGERS_SHARE_BYTES: Final = 48 * 1024 * 1024
 """More than the connections of one address can take: 64 of 640 KiB."""
-_VIEWERS_SHARE_BYTES: Final = 32 * 1024 * 1024
+_VIEWERS_SHARE_BYTES: Final = 20 * 1024 * 1024
+"""Two of the largest queries. With what the server reads ahead it stays below 32 MiB."""
 
 _INTERNAL: Final = "/v1/internal/"
 _CONSOLE: Final = "/console"

@@ -14,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
@@ -66,12 +67,13 @@ class RequestMiddleware:
         reply = _Reply(send, request_id, is_tls=scope.get("scheme") == "https")
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             await self._respond(inner, headers, receive, reply)
-        self._metrics.http_request(
-            str(getattr(inner.get("route"), "path", OTHER)),
-            method if method in _METHODS else OTHER,
-            reply.status,
-            time.monotonic() - started_s,
-        )
+        if reply.status:  # else the client was gone before it had sent its request
+            self._metrics.http_request(
+                str(getattr(inner.get("route"), "path", OTHER)),
+                method if method in _METHODS else OTHER,
+                reply.status,
+                time.monotonic() - started_s,
+            )
 
     async def _respond(
         self, scope: Scope, headers: Headers, receive: Receive, reply: "_Reply"
@@ -96,6 +98,8 @@ class RequestMiddleware:
             return
         try:
             await self._app(scope, receive, reply)
+        except ClientDisconnect:
+            return  # nobody reads an answer, and the service has not failed
         except Exception:
             structlog.stdlib.get_logger(__name__).exception(
                 "request_failed", path=scope["path"], trace_id=reply.request_id

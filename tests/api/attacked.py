@@ -4,6 +4,7 @@ Run it with a folder. It prints the ports of its API and of its probes, and serv
 killed. No loop answers its queries, so each request that asks one waits.
 """
 
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -37,7 +38,9 @@ def main(folder: Path) -> None:
     )
     handle = listening(view, ALL, api)
     print(handle.url.rpartition(":")[2], api.probe_port, flush=True)
-    threading.Event().wait()
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        sys.stdout = nowhere  # nobody reads the log, and a full pipe would stop the service
+        threading.Event().wait()
 
 
 if __name__ == "__main__":
