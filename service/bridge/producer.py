@@ -11,11 +11,10 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ringfence.headers import Reason
 from service.bridge.clients import BATCH_RECORDS_MAX, BridgeClients
 from service.bridge.forward import Sending
 from service.clock import Clock
-from service.kafka.errors import KafkaFailure, Recovery, fault_of
+from service.kafka.errors import KafkaFailure, Recovery, fault_of, rejection_of
 from service.kafka.io import send
 from state.model import PartitionId, Rejection
 
@@ -134,7 +133,7 @@ class BridgeProducer:
         proven = self._alone or (len(blamed) == 1 and fault.too_large)
         self._alone = self._alone or (not proven and bool(blamed))
         self.drop()
-        suspects = {position: _rejection(each) for position, each in blamed.items()}
+        suspects = {position: rejection_of(each) for position, each in blamed.items()}
         return NotDeliveredError(fault, suspects, proven=proven)
 
     def _collect_reports(self) -> None:
@@ -155,8 +154,3 @@ def _fatal(error: Exception | None) -> KafkaFailure | None:
     cause = error if isinstance(error, KafkaException) else error.__cause__
     fatal = cause.args[0] if isinstance(cause, KafkaException) else None
     return fault_of(fatal) if isinstance(fatal, KafkaError) else _SILENT
-
-
-def _rejection(fault: KafkaFailure) -> Rejection:
-    reason = Reason.TOO_LARGE if fault.too_large else Reason.REFUSED
-    return Rejection(reason, f"the broker refused it: {fault.cause}")

@@ -21,7 +21,7 @@ from service.dedup.refusal_trace import (
     RefusalTrace,
     Refused,
 )
-from service.kafka.errors import KafkaFailure
+from service.kafka.errors import KafkaFailure, rejection_of
 from state.model import PartitionId
 
 _GROWTH: Final = 4
@@ -161,5 +161,4 @@ def _rejection(fault: KafkaFailure) -> RejectedError:
     """Return the rejection of a record that made a transaction fail."""
     if fault.raised is not None:
         return RejectedError(Reason.FAILED_CHECK, f"its checks failed with {fault.cause}")
-    reason = Reason.TOO_LARGE if fault.too_large else Reason.REFUSED
-    return RejectedError(reason, f"the broker refused it: {fault.cause}")
+    return RejectedError(*rejection_of(fault))

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from ringfence.headers import Reason
 from service.config.kafka_properties import RECEIVE
+from state.model import Rejection
 
 Failure = TypeVar("Failure", bound=BaseException)
 
@@ -39,6 +41,12 @@ class KafkaFailure(NamedTuple):
     """Authentication or authorization failed: only an administrator can change that."""
     too_large: bool = False
     """The record is larger than its topic or the client allows."""
+
+
+def rejection_of(failure: KafkaFailure) -> Rejection:
+    """Return the rejection of a record that the broker refused with this failure."""
+    reason = Reason.TOO_LARGE if failure.too_large else Reason.REFUSED
+    return Rejection(reason, f"the broker refused it: {failure.cause}")
 
 
 CLIENT_ERROR: Final = KafkaException
