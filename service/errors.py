@@ -55,10 +55,15 @@ class ExitError(Exception):
         self.sentence = sentence
 
 
+def missing_sentence(what: str) -> str:
+    """Return what is awaited while a topic does not exist, and what to do."""
+    return f"{what}: it does not exist; create it"
+
+
 Awaits = Callable[[], str | None]
 """Returns what is still awaited, as a sentence; None if deciding may be tried again.
 
-It is called in each turn of the loop, so it asks nobody.
+It is called in each turn of the loop, so it does no I/O.
 """
 
 

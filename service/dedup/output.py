@@ -19,7 +19,7 @@ from service.dedup.field import UnrenderableError
 from service.dedup.plan import BY_KEY
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, Template
-from service.errors import AwaitedError
+from service.errors import AwaitedError, missing_sentence
 from service.kafka.model import Present, TopicInfo
 from service.kafka.topics import OutputTopics, RecordLimits, room_bytes
 from state.model import PartitionId
@@ -34,7 +34,7 @@ class TargetMissingError(AwaitedError):
 
     def __init__(self, topic: str, is_known: Callable[[], bool] = lambda: True) -> None:
         """`is_known` returns whether it is known by now if the topic exists."""
-        sentence = f"topic {topic}: it does not exist; create it"
+        sentence = missing_sentence(f"topic {topic}")
         super().__init__(sentence, lambda: None if is_known() else sentence)
         self.topic = topic
 

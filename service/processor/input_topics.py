@@ -23,7 +23,7 @@ from service.dedup.route import (
     resolve,
     written_topics,
 )
-from service.errors import ExitCode, ExitError
+from service.errors import ExitCode, ExitError, missing_sentence
 from service.kafka.admin import SILENT
 from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
@@ -82,9 +82,9 @@ def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
         cluster.create([new_config_topic(service.group_id, service.internal_replication)])
 
 
-def missing_sentence(names: Iterable[str]) -> str:
+def awaited_inputs(names: Iterable[str]) -> str:
     """Return what is awaited while these inputs do not exist."""
-    return f"the input {', '.join(names)}: it does not exist; create it"
+    return missing_sentence(f"the input {', '.join(names)}")
 
 
 class InputTopics:
@@ -199,7 +199,7 @@ class InputTopics:
                     "limit_not_raised",
                     topic=name,
                     has={setting: existing[name].limit(setting) for setting in needs},
-                    mend=f"set its {as_settings(needs)}, or grant ALTER_CONFIGS on it",
+                    fix=f"set its {as_settings(needs)}, or grant ALTER_CONFIGS on it",
                     error=str(error),
                 )
 

@@ -26,7 +26,7 @@ from service.kafka.errors import PRECAUTIONS, KafkaFailure
 from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
 from service.processor.fetcher import Block
-from service.processor.input_topics import missing_sentence
+from service.processor.input_topics import awaited_inputs
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics, RebalanceKind, Stage
@@ -409,7 +409,7 @@ class Reporter:
                 partition="{}-{}".format(*found.source),
                 bytes=found.memory_bytes,
                 limit_bytes=cache.memory_bytes_max,
-                remedy="raise service.cache_memory_mb, or give the address a smaller size",
+                fix="raise service.cache_memory_mb, or give the address a smaller size",
             )
         self._oversized = name
 
@@ -432,7 +432,7 @@ class Reporter:
             if block.since_ms <= until_ms or block.sentence in self._blocked:
                 lasting.setdefault(block.sentence, []).append(source)
         if self._missing:
-            lasting[missing_sentence(self._missing)] = []
+            lasting[awaited_inputs(self._missing)] = []
         for sentence in lasting.keys() - self._blocked:
             waiting = [f"{each.topic}-{each.partition}" for each in lasting[sentence]]
             _log.warning("blocked", reason=sentence, partitions=waiting[:_NAMES_MAX])

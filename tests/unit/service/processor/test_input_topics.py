@@ -221,4 +221,4 @@ def test_a_limit_that_may_not_be_raised_is_logged_once_and_all_goes_on() -> None
         name,
         "warning",
     )
-    assert f"max.message.bytes to {(5 << 20) + ENVELOPE_BYTES}" in line["mend"]
+    assert f"max.message.bytes to {(5 << 20) + ENVELOPE_BYTES}" in line["fix"]
