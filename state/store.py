@@ -72,11 +72,12 @@ class DiskFault(NamedTuple):
     """How its errors begin; RocksDB reports errors as text."""
     fix: str
     is_limit: bool = False
-    """Whether it is a limit of the process or the machine, and the disk is well."""
+    """Whether it is a limit of the process or the machine, not a fault of the disk."""
 
 
 OPEN_FILES_MAX: Final = 256
 """How many files a store has open at most."""
+MORE_OPEN_FILES: Final = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE= of systemd)"
 DISK_FAULTS: Final = (
     DiskFault("No space left", "make the volume larger, or free space on it"),
     DiskFault("Disk quota exceeded", "raise the user's quota, or free space"),
@@ -88,8 +89,7 @@ DISK_FAULTS: Final = (
     ),
     DiskFault(
         "Too many open files",
-        "raise the limit of open files of the process (ulimit -Hn, LimitNOFILE= of systemd): each"
-        f" store of a partition may have {OPEN_FILES_MAX}",
+        f"{MORE_OPEN_FILES}: each store of a partition may have {OPEN_FILES_MAX}",
         is_limit=True,
     ),
     DiskFault(

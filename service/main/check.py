@@ -58,6 +58,7 @@ from service.schemas import registry
 from service.schemas.errors import RegistryUnavailableError
 from service.supervisor.watchdog import descriptors_needed
 from state.cache import FULL
+from state.store import MORE_OPEN_FILES
 
 _MIB: Final = 1024 * 1024
 
@@ -90,7 +91,7 @@ def descriptor_warnings(config: Config) -> Iterator[str]:
     if 0 <= limit < needed:
         yield (
             f"the hard limit of open files is {limit:,} here, and a process of this configuration "
-            f"may have {needed:,}; raise it where the service runs (ulimit -Hn, LimitNOFILE=)"
+            f"may have {needed:,}; {MORE_OPEN_FILES} where the service runs"
         )
 
 

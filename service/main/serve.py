@@ -18,7 +18,6 @@ from service.config.load import Config
 from service.errors import ExitCode, ExitError
 from service.supervisor.supervisor import Supervisor
 from service.supervisor.watchdog import (
-    FEW_DESCRIPTORS,
     HANG_LIMIT_S,
     calm_garbage_collector,
     descriptors_needed,
@@ -26,7 +25,7 @@ from service.supervisor.watchdog import (
 )
 from service.telemetry import logging as log
 from state.directory import DirectoryLockedError, StateDirectory
-from state.store import disk_fault_of
+from state.store import MORE_OPEN_FILES, disk_fault_of
 
 _PROGRAM: Final = ("-m", "service.main.worker")
 _NOT_WRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -46,7 +45,7 @@ def serve(
     log.configure(sys.stderr, config.log.level, config.log.format)
     limit, needed = raise_descriptor_limit(), descriptors_needed(config)
     if limit < needed:
-        _log.warning("few_open_files", limit=limit, needed=needed, fix=FEW_DESCRIPTORS)
+        _log.warning("few_open_files", limit=limit, needed=needed, fix=MORE_OPEN_FILES)
     directory = _lock_state(config)
     supervisor = _supervisor(config, directory.path, program, hang_limit_s)
     try:

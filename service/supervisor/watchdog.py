@@ -147,7 +147,6 @@ _LARGE_BYTES: Final = 32 * 1024 * 1024
 _DESCRIPTORS: Final = 65_536
 _BASE_DESCRIPTORS: Final = 128
 """For the clients' connections to brokers, libraries, the log and pipes."""
-FEW_DESCRIPTORS: Final = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
 
 _TUNABLES: Final = "GLIBC_TUNABLES"
 

@@ -448,7 +448,7 @@ def test_a_disk_that_refuses_ends_with_exit_code_5() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "fix"),
     [
-        (errno.EMFILE, ExitCode.USAGE, "raise the limit of open files of the process"),
+        (errno.EMFILE, ExitCode.USAGE, "raise the hard limit of open files"),
         (errno.ENFILE, ExitCode.USAGE, "raise fs.file-max"),
         (errno.ENOMEM, ExitCode.USAGE, "more memory"),
         (errno.ENOSPC, ExitCode.CONTRADICTION, "make the volume larger"),
