@@ -17,5 +17,5 @@ def decode(text: str) -> bytes:
     padded = text + "=" * (-len(text) % 4)
     value = base64.b64decode(padded, altchars=b"-_", validate=True)
     if encode(value) != text:
-        raise ValueError("the text is not the one of its value")
+        raise ValueError("the text is not in the form that encode returns")
     return value

@@ -1,8 +1,8 @@
 """Ring sizes: the most memory that a full ring takes, by the path that runs and by its form.
 
 The arithmetic is that of the structures themselves: `state/strategies/ring_memory.py` and
-`state/id_index.py` for the path in Python, `native/ring.h` for compiled code. Segments are taken
-for full. Sizes are in bytes.
+`state/id_index.py` for the path in Python, `native/ring.h` for compiled code. All segments count as
+full. Sizes are in bytes.
 """
 
 from collections.abc import Callable
@@ -53,8 +53,8 @@ def _indexed(ids: int, _id_bytes: int) -> int:
 def slots_max(ids: int) -> int:
     """Return how many slots the table of a full compiled ring has at most.
 
-    A table that is 7/8 full, dead entries included, is made again for the living ones, which take
-    at most 2/3 of the new one. Meanwhile the old one is there as well, which no account includes.
+    A table that is 7/8 full, dead entries included, is replaced by one in which the living entries
+    take at most 2/3. While it is filled the old table exists too, which no account includes.
     """
     slots = _SLOTS_MIN
     while slots - slots // 3 <= ids:

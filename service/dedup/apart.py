@@ -1,9 +1,9 @@
-"""Apart rows: the records of a slice that no fast path may take, among those that it may.
+"""Apart rows: the records of a slice that the fast paths must leave to the full path.
 
-The broker refused them, or their topics may refuse them: for want of a key, for their time or for
-their size. They are decided by the full path, in their place in the order; the records between them
+The broker has refused such a record, or its topic may refuse it: for want of a key, for its time or
+for its size. The full path decides it in its place in the order. The records between two of them
 stay on the fast path.
-Invariant: a slice is looked at record by record only if it may have such a record.
+Invariant: a slice is examined record by record only if it may have such a record.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,10 +17,10 @@ from service.native.records import Records
 from state.model import PartitionId
 
 _AHEAD_MS: Final = 60_000
-"""Publishers' clocks differ by less, so a slice without a later record is not looked at."""
+"""Clocks of publishers differ by less. A slice without a later record is not examined."""
 
 _SLOW_MS_MAX: Final = 24 * 60 * 60 * 1000
-"""Two time zones hardly differ by more."""
+"""The present is corrected by no more. Local times of two zones rarely differ by more."""
 
 
 class Bounds(NamedTuple):
@@ -37,9 +37,9 @@ class Bounds(NamedTuple):
 def present(now_ms: int, times_ms: Sequence[int], newest_ms: int) -> Present:
     """Return the present, later than by our clock if most records of a slice are ahead of it.
 
-    A clock may be slow: that of a machine which was suspended, or one that has the local time of
-    another zone. No record is to blame for that, so what is up to a day ahead is then left to the
-    broker. Microseconds in place of milliseconds are further ahead.
+    A clock may be slow, as that of a machine that was suspended, or one with the local time of
+    another zone. No record is at fault then, so what is up to a day ahead is left to the broker.
+    Microseconds in place of milliseconds are further ahead.
     """
     if newest_ms <= now_ms + _AHEAD_MS:
         return Present.at(now_ms)

@@ -18,8 +18,8 @@ OnDelivery = Callable[[Any, Any], None]
 """Takes a delivery report: the client's error or None, and its message."""
 
 Output = tuple[str, bytes | None, bytes | None, int, OnDelivery | None, None, int, Headers]
-"""Arguments of `Producer.produce`, in order: topic, value, key, partition or BY_KEY, who takes the
-delivery report, no partitioner, timestamp in ms since the epoch (0: now), headers."""
+"""Arguments of `Producer.produce`, in order: topic, value, key, partition or BY_KEY, callback for
+the delivery report or None, no partitioner, timestamp in ms since the epoch (0: now), headers."""
 
 NO_TIME_MS = sys.maxsize
 """A time later than that of any record."""

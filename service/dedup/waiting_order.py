@@ -1,9 +1,9 @@
-"""Waiting order: names of groups by age or time, so that the first ones cost no look at the rest.
+"""Waiting order: names of groups by age or time, of which the first is found without a scan.
 
-`HeapOrder` is a heap whose entries stay when their group ends: the reader skips those that count no
-longer, and `thin_out` removes them once they are the larger part. `EldestOrder` is the view of one
-transaction, which changes no heap of the committed groups. `AddressCounts` counts them.
-Invariant: a change costs the logarithm of what waits, and reading an entry does too.
+`HeapOrder` is a heap whose entries stay when their group ends: the reader skips stale entries, and
+`thin_out` removes them once they are the larger part. `EldestOrder` is the view of one transaction,
+which changes no heap of the committed groups. `AddressCounts` has the number of groups by address.
+Invariant: to add an entry, or to read one, costs the logarithm of the number of entries.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Generic, NamedTuple, TypeVar
 
 _SPARE_MAX: Final = 64
-"""So many entries that count no longer are not worth removing."""
+"""Up to so many stale entries are not worth removing."""
 
 
 class GroupName(NamedTuple):

@@ -50,8 +50,8 @@ FETCHING: Final[Mapping[str, object]] = {
     "queued.max.messages.kbytes": 16_384,
     "fetch.queue.backoff.ms": 2,
     # A zstd batch that unpacks to a third of it always passes, since the client triples its buffer
-    # until the batch fits. Beyond the limit its partition stands still. The buffer is the price, so
-    # this is what a worker can hold beside its caches within a gibibyte.
+    # until the batch fits. Beyond the limit the partition of the batch stands still. A worker has
+    # the buffer beside its caches, and both fit into a gibibyte.
     RECEIVE: 300_000_000,
 }
 """Defaults of all consumers: any topic may hold records that others made, as they made them."""

@@ -20,13 +20,13 @@ _EITHER: Final = "message.timestamp.difference.max.ms"  # the only one before Ka
 TIME_LIMITS: Final = (_PAST, _FUTURE, _EITHER)
 """Settings that limit how far a record's timestamp may be from the broker's clock, in ms."""
 EFFECTIVE_TIME_LIMITS: Final = (_PAST, _FUTURE)
-"""Those of them that brokers go by; the third has their value where they are not set."""
+"""Those that brokers apply. Where they are not set, brokers apply the third in their place."""
 
 UNLIMITED: Final = 2**63 - 1
-"""The value of such a setting with which it limits nothing."""
+"""The value of a time limit that limits nothing."""
 
 _MARGIN_MS: Final = 10_000
-"""How much sooner a time counts as outside a limit than the broker says so.
+"""How much before a limit a record counts as outside of it.
 
 A record gets older until it is written, which takes up to `transaction_timeout_ms`, 10 s by
 default; that the clocks of a cluster differ matters less. At most a tenth of the limit, so that a

@@ -112,9 +112,9 @@ class Records(Column, Sequence[PieceRecord]):
         return Records(self.piece, self.start + start, self.start + end)
 
     def fitting(self, bytes_max: int) -> tuple["Records", int, int]:
-        """Return the leading records that fit, and at least one.
+        """Return the leading records that fit, and at least one; their memory; that of the largest.
 
-        And the memory that they take, and that of the largest of them, in bytes.
+        Both are in bytes.
         """
         end, memory_bytes, largest_bytes = self.piece.fitting(self.start, self.end, bytes_max)
         return Records(self.piece, self.start, end), memory_bytes, largest_bytes

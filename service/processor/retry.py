@@ -56,7 +56,7 @@ class RetryPolicy:
         self._reporter.waiting(sentence)
 
     def wait_again(self, sentence: str) -> None:
-        """Wait from now on: the broker has just done its part, so its patience begins again."""
+        """Wait from now on: the broker has just answered, so the time that it has begins again."""
         self._waiting_since_s = None
         self.wait(sentence)
 

@@ -26,8 +26,9 @@ from state.model import PartitionId
 _PROBE_S: Final = 10.0
 """A probe without a result by then is made again."""
 _AGAIN_S: Final = 60.0
-"""How often a probe looks whether a batch is still there: each unpacks it up to the limit."""
+"""How often a probe checks that a batch is still there. Each unpacks it, up to the limit."""
 _END_S: Final = 2.0
+"""How long the broker may take to return the end of a log. The loop does nothing else meanwhile."""
 
 
 class UnreadableBatch:

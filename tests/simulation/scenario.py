@@ -77,7 +77,7 @@ class Sent:
     said: Claim = NO_CLAIM
     """What its publisher tells of itself; read by some strategies."""
     refused: bool = False
-    """Whether the broker refuses it on an output, for a reason that no setting tells."""
+    """Whether the broker refuses it on an output, for a reason that no setting shows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def skip(change: SkipBatch, loop: Loop) -> SkippedBatch:
     name = f"{source.topic}-{source.partition}"
     partition = loop.assignment.running.get(source)
     if partition is None:
-        raise NotPossible(f"{name} is no partition that this instance reads; check the name.")
+        raise NotPossible(f"This instance does not read {name}; check the name.")
     batch = loop.assignment.unreadable.blocking(source)
     if batch is None:
         raise NotPossible(

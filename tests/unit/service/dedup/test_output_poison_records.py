@@ -35,7 +35,7 @@ def test_a_batch_that_is_refused_as_too_large_is_halved_until_the_one_is_dead_le
 
 
 def refusing(*refused: str, names_records: bool = True, **settings: object) -> Living:
-    """The broker refuses records with these values, for a reason that no setting tells."""
+    """The broker refuses records with these values, for a reason that no setting shows."""
     living = Living(**settings)  # type: ignore[arg-type]  # by name
     values = {name.encode() for name in refused}
     living.cluster.logs["orders.unique"] = replace(
