@@ -1,7 +1,7 @@
 """Partition changes: going on behind a batch that cannot be read."""
 
-from service.dedup.output import TargetMissingError
 from service.dedup.skipped_batch import skip_batch
+from service.errors import AwaitedError
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible, Unavailable
 from service.queries.partitions import SkipBatch, SkippedBatch
@@ -38,7 +38,7 @@ def skip(change: SkipBatch, loop: Loop) -> SkippedBatch:
             loop.change(
                 lambda rules, plan, now_ms: skip_batch(partition, first, end, rules, plan, now_ms)
             )
-        except TargetMissingError as missing:
-            raise Unavailable(f"{missing.sentence}, then ask again.") from missing
+        except AwaitedError as awaited:
+            raise Unavailable(f"It needs {awaited.sentence}.") from awaited
         loop.assignment.unreadable.passed(source)
     return SkippedBatch(*source, first, end - 1, batch.refused.log_bytes, loop.assignment.has_all)

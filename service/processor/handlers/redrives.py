@@ -16,9 +16,9 @@ from confluent_kafka import KafkaException
 from service.dedup.checks import DecisionContext
 from service.dedup.decider import Outcome, WrongPartitionError
 from service.dedup.decider import redrive as decide_letters
-from service.dedup.output import TargetMissingError
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
+from service.errors import AwaitedError
 from service.kafka.errors import without_frames
 from service.metadata.redrive_job import RedriveJob
 from service.processor.loop import Loop
@@ -33,7 +33,6 @@ from service.queries.redrives import (
     PartitionCheckpoint,
     RedriveAnswer,
 )
-from service.schemas.errors import RegistryUnavailableError
 from state.model import Edit, PartitionId
 from state.redrive_progress import RedriveCheckpoint, mark_of, marks_in, put, removal
 
@@ -68,10 +67,8 @@ def redrive(command: DecideDeadLetters, loop: Loop) -> RedriveAnswer:
         without_frames(aborted)
         loop.failures.rewind()
         return RedriveAnswer("refused", decided, aborted.fault.cause)
-    except TargetMissingError as missing:
-        raise Unavailable(f"The topic {missing.topic} does not exist; create it.") from missing
-    except RegistryUnavailableError as unavailable:
-        raise Unavailable(f"It needs {unavailable}.") from unavailable
+    except AwaitedError as awaited:
+        raise Unavailable(f"It needs {awaited.sentence}.") from awaited
     except WrongPartitionError as error:
         raise Unavailable(f"{error} Ask again.") from error
     return RedriveAnswer("done", _checkpoint(source, letters, now))
