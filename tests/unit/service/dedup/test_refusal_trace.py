@@ -45,7 +45,7 @@ HERE = Place()
 def sent(
     trace: RefusalTrace, offset: int, counts: OutputCounts = NONE, outputs: int = 1
 ) -> list[OnDelivery]:
-    """Outputs of one record; returns who takes their reports."""
+    """Outputs of one record; returns the callbacks for their reports."""
     watched = trace.watched((SOURCE, offset), [OUTPUT] * outputs, counts)
     assert [each[:4] + each[5:] for each in watched] == [OUTPUT[:4] + OUTPUT[5:]] * outputs
     return [some(each[4]) for each in watched]
