@@ -292,7 +292,7 @@ MUTANTS: Final = (
         "a transaction begins on any producer",
         "service/processor/transaction.py",
         "        producer = self._trusted(waits_for_flush=plan.is_traced)\n",
-        "        producer = self._producer or self._trusted(waits_for_flush=plan.is_traced)\n",
+        "        producer = self._trusted() if self._producer is None else self._producer\n",
     ),
     Mutant(
         "the first piece is decided in the transaction",
