@@ -59,8 +59,8 @@ class Given(Document):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_longer_than_it_may_be(cls, sent: object, info: ValidationInfo) -> object:
-        """Refuse a list before its items, each of which may be an error of a kilobyte."""
+    def _is_no_long_list(cls, sent: object, info: ValidationInfo) -> object:
+        """Refuse a list that is too long before its items are checked: each may cost a kilobyte."""
         if not isinstance(sent, list):
             return sent
         for each in cls.model_fields[info.field_name or ""].metadata:

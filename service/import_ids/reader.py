@@ -20,7 +20,7 @@ _POLL_S: Final = 0.2
 _QUEUED_MAX: Final = 10_000
 """Maximum queue of one partition; it is paused while other partitions are behind."""
 _QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The same of all partitions together, each with an equal share: a record may have a megabyte."""
+"""Limit of all queues together, of which each has an equal share: a record may have a megabyte."""
 _PATIENCE_S: Final = 60.0
 
 

@@ -39,7 +39,7 @@ CONNECT_S: Final = 1.0
 LEFT_ALONE_S: Final = 5.0
 _CONNECTIONS_MAX: Final = 64
 _REPLY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""More than a million addresses take. A registered URL may be that of anything."""
+"""More than the reply for a million addresses. A registered URL may name any server."""
 _OK: Final = 200
 _REFUSED: Final = 403
 _NO_TIME: Final = PeerFailure("no-time", "there was no time left")
