@@ -2,30 +2,27 @@
 
 The checks run in this order: headers, address, claim, expiry, duplicate, target, and whether the
 target takes the record.
-An exception that no check foresaw is blamed on the record, unless the store, the broker or the
-machine raised it.
+`blame.py` decides which exceptions are due to a record.
 Invariants: every record of the batch has exactly one fate in the plan; only accepted ids are
 remembered; dropping the plan is the abort.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import groupby
-from typing import Final, Literal
 
-import structlog
-
-from ringfence.headers import DeadLetter, Headers, acknowledgements, bookmark
+from ringfence.headers import acknowledgements, bookmark
 from service.dedup.address import AddressContexts
 from service.dedup.apart import Bounds
 from service.dedup.batch import Batch, Slice
+from service.dedup.blame import WrongPartitionError, blaming_records, naming
 from service.dedup.checks import DecisionContext, DecisionProgress, GroupMember
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.evaluator import Columns, Evaluator
 from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import PendingGroupsDraft
-from service.dedup.plan import NO_TIME_MS, AddressChange, BatchCounts, Output, Plan
+from service.dedup.plan import NO_TIME_MS, AddressChange, Output, Plan
 from service.dedup.record import (
     NO_ORIGIN,
     KnownId,
@@ -34,166 +31,17 @@ from service.dedup.record import (
     name_of,
     strip_origins,
 )
+from service.dedup.redecision import Outcome, redecided
 from service.dedup.refusal_trace import OutputCounts, RefusalTrace, UndecidedError
 from service.dedup.repartition import Repartitioner
 from service.dedup.route import InputPartition, unrouted
 from service.dedup.transaction_group import TransactionGroups
 from service.dedup.waiting_order import GroupName
-from service.errors import AwaitedError
-from service.kafka.errors import (
-    CLIENT_ERROR,
-    KafkaFailure,
-    KafkaFailureError,
-    Recovery,
-    without_frames,
-)
 from service.kafka.model import Present
 from service.native.records import Records
-from state.cache import BatchTooLargeError
-from state.keys import UnknownFormatError
-from state.model import IMPORTED, NO_CLAIM, Claim, Edit, Origin, PartitionId
+from state.model import IMPORTED, Claim, Edit, Origin, PartitionId
 from state.pending_group import PendingRecord
 from state.segment import Digest
-from state.store import StoreCorruptError, StoreFailedError
-
-Outcome = Literal["accepted", "refused", "waiting", "failed"]
-
-_SOURCE_HEADERS: Final = (
-    DeadLetter.TOPIC.value,
-    DeadLetter.PARTITION.value,
-    DeadLetter.OFFSET.value,
-)
-
-
-class WrongPartitionError(Exception):
-    """A dead letter was sent to a partition that does not decide it."""
-
-
-def redecided(
-    letter: RedrivenRecord,
-    mode: Mode,
-    offset: int,
-    evaluator: Evaluator,
-    grouping: TransactionGroups,
-    outputs: list[Output],
-    tally: BatchCounts,
-) -> Outcome:
-    """Decide a dead letter again; add its outputs to `outputs` and return the outcome.
-
-    `offset` stands in for its offset in the partition that decides.
-    """
-    if mode == "bypass":
-        outcome = _bypassed(letter, evaluator)
-    else:
-        forgives = mode == "forget"
-        outcome = _decided(letter, offset, evaluator, grouping, outputs, tally, forgives=forgives)
-    tally.redriven[mode, outcome] += 1
-    return outcome
-
-
-def _bypassed(letter: RedrivenRecord, evaluator: Evaluator) -> Outcome:
-    checks, headers = evaluator.checks, list(letter.headers)
-    try:
-        checks.check_route()
-        context = checks.context(letter, headers)
-        target = checks.target(letter, headers, context)
-    except RejectedError:
-        return "failed"
-    checks.pass_on(context, letter, headers, target, NO_CLAIM, None, letter.own_offset)
-    return "accepted"
-
-
-def _decided(
-    letter: RedrivenRecord,
-    offset: int,
-    evaluator: Evaluator,
-    grouping: TransactionGroups,
-    outputs: list[Output],
-    tally: BatchCounts,
-    *,
-    forgives: bool,
-) -> Outcome:
-    letters, repeats, first = _dead_letter_count(tally), tally.duplicates.total(), len(outputs)
-    evaluator.full_path.decide(letter, list(letter.headers), offset, grouping, forgives=forgives)
-    if _dead_letter_count(tally) > letters:
-        _count_up(letter, outputs, first)
-        return "refused"
-    if len(outputs) > first:
-        return "accepted"
-    # A duplicate that is dropped, or dead-lettered once already; else it waits for its group.
-    return "refused" if tally.duplicates.total() > repeats else "waiting"
-
-
-def _dead_letter_count(tally: BatchCounts) -> int:
-    return tally.dead_letters.total()
-
-
-def _count_up(letter: RedrivenRecord, outputs: list[Output], first: int) -> None:
-    """Count the redrive in the record's new dead letter; its group may have added others."""
-    source = (letter.topic.encode(), b"%d" % letter.partition, b"%d" % letter.own_offset)
-    for row in range(first, len(outputs)):
-        topic, value, key, partition, _, _, time_ms, headers = outputs[row]
-        if _source_of(headers) == source:
-            again = [*headers, (DeadLetter.REDRIVES.value, b"%d" % (letter.redrives + 1))]
-            outputs[row] = (topic, value, key, partition, None, None, time_ms, again)
-
-
-def _source_of(headers: Headers) -> tuple[bytes | None, ...]:
-    """Return the source position in the last envelope of a dead letter's headers."""
-    values = dict(headers)
-    return tuple(values.get(name) for name in _SOURCE_HEADERS)
-
-
-_CAUSE_CHARS_MAX: Final = 300
-
-_NOT_BLAMED_ON_RECORDS: Final = (
-    # The machine, the broker and the store.
-    MemoryError,
-    OSError,
-    CLIENT_ERROR,
-    StoreCorruptError,
-    StoreFailedError,
-    UnknownFormatError,
-    # A failed assert means that memory and store are inconsistent. A restarted process reads both
-    # from the changelog; this one would dead-letter record after record.
-    AssertionError,
-    # Raised on purpose: the loop handles these.
-    KafkaFailureError,
-    WrongPartitionError,
-    AwaitedError,
-    BatchTooLargeError,
-)
-
-_log = structlog.stdlib.get_logger(__name__)
-
-
-@contextmanager
-def naming(source: PartitionId) -> Iterator[None]:
-    """Name the partition that waits if a record of it cannot be decided yet."""
-    try:
-        yield
-    except AwaitedError as awaited:
-        awaited.source = source
-        raise
-
-
-@contextmanager
-def blaming_records(*, logs_traceback: bool = True) -> Iterator[None]:
-    """Turn an unforeseen exception into UndecidedError."""
-    try:
-        yield
-    except _NOT_BLAMED_ON_RECORDS:
-        raise
-    except Exception as error:  # noqa: BLE001 - the content of a record may raise any
-        raised = error
-    else:
-        return
-    text = f"{type(raised).__name__}: {str(raised)[:_CAUSE_CHARS_MAX]}"
-    cause = text.encode(errors="backslashreplace").decode()
-    _log.error("record_not_decided", cause=cause, exc_info=raised if logs_traceback else None)
-    without_frames(raised)  # the client is called while the exception is kept
-    fault = KafkaFailure(Recovery.ABORT, of_record=True, fenced=False, cause=cause, raised=raised)
-    raise UndecidedError(fault)
 
 
 def decide(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
 from service.config.load import RouteSettings
 from service.config.tasks import Hop
+from service.dedup.blame import WrongPartitionError
 from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.decider import WrongPartitionError
 from state.pending_group import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing

@@ -14,11 +14,12 @@ from service.config.tasks import Hop
 from service.dedup.batch import Batch, Slice, read
 from service.dedup.checks import DecisionContext
 from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.dedup.decider import Outcome, decide, redrive
+from service.dedup.decider import decide, redrive
 from service.dedup.output import OutputResolver
 from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, TakeoverFacts
 from service.dedup.plan import Output, Plan
 from service.dedup.record import RejectedError
+from service.dedup.redecision import Outcome
 from service.dedup.route import InputPartition, InputRoute, finder
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 
 from confluent_kafka import KafkaException
 
+from service.dedup.blame import WrongPartitionError
 from service.dedup.checks import DecisionContext
-from service.dedup.decider import Outcome, WrongPartitionError
 from service.dedup.decider import redrive as decide_letters
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
+from service.dedup.redecision import Outcome
 from service.errors import AwaitedError
 from service.kafka.errors import without_frames
 from service.metadata.redrive_job import RedriveJob
