@@ -9,13 +9,12 @@ any id. An id counts as refused only while the registry answers about another on
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
-
-import structlog
 
 from service.schemas.decoders import Decoder, chars_of, decoder_of
 from service.schemas.errors import RegistryUnavailableError, SchemaUnusableError
@@ -41,7 +40,7 @@ _NOBODY: Final = 2**31 - 1
 
 Result = Literal["found", "unknown", "unusable", "refused"]
 
-_log = structlog.stdlib.get_logger(__name__)
+_log = logging.getLogger(__name__)  # executors of Spark have no structlog
 
 
 class Answer(NamedTuple):
@@ -362,7 +361,7 @@ class Lookups:
             await self._failed(registry, number, error.cause, answers_before)
             return
         except Exception as error:  # noqa: BLE001 - shown as the cause
-            _log.exception("schema_lookup_failed", schema=number)
+            _log.exception("The look-up of schema %d failed", number)
             await self._failed(registry, number, f"answered {error!r}", answers_before)
             return
         self._on_lookup(answer.result)
