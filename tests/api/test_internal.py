@@ -68,7 +68,7 @@ def time_s() -> Time:
 def key(tmp_path: Path, time_s: Time) -> PeerKey:
     """What another instance signs by; this one has the same secret."""
     (tmp_path / "peer").write_text(PEER)
-    return PeerKey(str(tmp_path / "peer"), time_s)
+    return PeerKey(str(tmp_path / "peer"), time_s, time_s)
 
 
 Clients = Callable[..., TestClient]
@@ -80,7 +80,7 @@ def hears(view: ServiceView, tmp_path: Path, time_s: Time) -> Clients:
 
     def made(status: ServiceStatus = RUNNING, *, is_open: bool = False) -> TestClient:
         api = settings(tmp_path)
-        own = None if is_open else PeerKey(api.peer_token_file, time_s)
+        own = None if is_open else PeerKey(api.peer_token_file, time_s, time_s)
         peer_server = PeerServer(
             view.inbox, lambda: StatusReply("0.1.0", 7, status), require_restored, own
         )
