@@ -63,7 +63,7 @@ def naming(source: PartitionId) -> Iterator[None]:
 
 
 @contextmanager
-def blaming_records(*, logs_traceback: bool = True) -> Iterator[None]:
+def blaming_records(*, is_logged: bool = True) -> Iterator[None]:
     """Turn an unforeseen exception into UndecidedError."""
     try:
         yield
@@ -75,7 +75,8 @@ def blaming_records(*, logs_traceback: bool = True) -> Iterator[None]:
         return
     text = f"{type(raised).__name__}: {str(raised)[:_CAUSE_CHARS_MAX]}"
     cause = text.encode(errors="backslashreplace").decode()
-    _log.error("record_not_decided", cause=cause, exc_info=raised if logs_traceback else None)
+    if is_logged:
+        _log.error("record_not_decided", cause=cause, exc_info=raised)
     without_frames(raised)  # the client is called while the exception is kept
     fault = KafkaFailure(Recovery.ABORT, of_record=True, fenced=False, cause=cause, raised=raised)
     raise UndecidedError(fault)

@@ -60,7 +60,7 @@ def decide(
     at the end, so that one transaction finds all records whose checks fail.
     """
     deciders: dict[PartitionId, _Decider | Repartitioner] = {}
-    traced = None if trace is None else _Traced(trace, plan)
+    traced = None if trace is None else _Traced(trace, rules, plan)
     for batch in batches:
         plan.tally.bytes_read += batch.memory_bytes
         for part in batch.slices:
@@ -135,30 +135,33 @@ def _runs(
 class _Traced:
     """What is decided of traced partitions in one transaction."""
 
-    def __init__(self, trace: RefusalTrace, plan: Plan) -> None:
-        self.trace, self._plan = trace, plan
+    def __init__(self, trace: RefusalTrace, rules: DecisionContext, plan: Plan) -> None:
+        self.trace, self._rules, self._plan = trace, rules, plan
         self.outputs: list[Output] = []
 
     def decide(self, decider: "_Decider | Repartitioner", part: Slice, batch: Batch) -> int:
         """Decide the records of a slice one at a time; the trace watches what becomes of each.
 
         Once the checks of a record have failed, the rest is decided only to find others that fail:
-        the transaction will be aborted, so nothing more is sent. Returns how many were decided, up
-        to one that has to wait.
+        the transaction will be aborted, so nothing more is sent, and only the first is logged.
+        Drafts that may contain a part of a failed record are not used for the next: it could fail
+        for that alone. Returns how many were decided, up to one that has to wait.
         """
         trace, source, decided = self.trace, part.partition.source, 0
+        if trace.failures:
+            decider = _decider(part.partition, self._rules, self._plan)
         for record in part.split(frozenset(part.offsets)):
             before, count = OutputCounts.of(self._plan.tally), 1
             is_first, outputs = not trace.failures, list[Output]()
             try:
-                with naming(source), blaming_records(logs_traceback=is_first):
+                with naming(source), blaming_records(is_logged=is_first):
                     outputs, count = decider.decide(record, batch)
             except UndecidedError as undecided:
                 trace.failures[source, record.offsets[0]] = undecided.fault
+                decider = _decider(part.partition, self._rules, self._plan)
             except Exception:
                 if is_first:
                     raise
-                # The drafts may contain a part of what a failed record would have changed.
                 trace.check()
             else:
                 if count and is_first:

@@ -1,6 +1,7 @@
 """Blame: an exception that nobody foresaw is one record's, and nothing else suffers for it."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -8,6 +9,7 @@ from structlog.typing import EventDict
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
 from service.dedup import checks as checks_module
+from service.dedup.address import AddressContext
 from service.dedup.claim import plain_ids, read_claim, read_membership
 from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.record import Record
@@ -97,6 +99,38 @@ def test_every_record_that_fails_is_found() -> None:
     turns(living.running(), 100)
     assert living.values("orders.unique") == list("abcdef")
     assert [letter["offset"] for letter in letters(living)] == ["0", "2", "3", "9"]
+
+
+def test_no_record_is_blamed_for_what_a_failed_one_has_left_in_a_draft(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    genuine, tainted = checks_module.Checks.pass_on, list[object]()
+
+    def pass_on(
+        checks: checks_module.Checks, context: AddressContext, record: Record, *rest: Any
+    ) -> None:
+        if any(context.draft is each for each in tainted):
+            raise KeyError(record.value())
+        if record.value() == POISON:
+            tainted.append(context.draft)
+            raise FORESEEN_BY_NOBODY
+        genuine(checks, context, record, *rest)
+
+    monkeypatch.setattr(checks_module.Checks, "pass_on", pass_on)
+    living = Living(batch_records_max=20)
+    send(living, "a", "poison", *"bcd", "poison", "e")
+    turns(living.running(), 10)
+    assert living.values("orders.unique") == list("abcde")
+    assert living.values("orders.dlq") == ["poison", "poison"]
+
+
+@pytest.mark.usefixtures("poisonous")
+def test_of_many_records_that_fail_one_is_logged_for_each_attempt(logged: list[EventDict]) -> None:
+    living = Living()
+    send(living, *["poison"] * 50)
+    turns(living.running(), 10)
+    assert len(living.values("orders.dlq")) == 50
+    assert sum(line["event"] == "record_not_decided" for line in logged) == 2
 
 
 @pytest.mark.usefixtures("poisonous")
