@@ -133,7 +133,7 @@ def test_a_registry_that_answers_nothing_proves_nothing_about_an_id() -> None:
         assert plan.next(now_s) == 1
         assert not plan.failed(1, "does not answer", is_there=False, now_s=now_s)
     assert plan.awaited(1) == "the schema registry at http://r, which does not answer"
-    assert not refused(plan, 1, 2_000.0), "the grace begins anew"
+    assert not refused(plan, 1, 2_000.0), "the grace begins again"
     assert refused(plan, 1, 2_000.0 + GRACE_S)
 
 
