@@ -97,7 +97,7 @@ bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Str
 bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (45 minutes; ARGS="--only ids_held")
 	$(BIN)/python -m bench.full $(ARGS)
 
-bench-earlier: .venv/bench ## CPU time and rate beside those of another commit (REVISION=HEAD~1; ten minutes)
+bench-earlier: .venv/bench ## CPU time and rate beside those of another commit (REVISION=HEAD~1; ten minutes; ARGS=--python)
 	$(BIN)/python -m bench.earlier $(or $(REVISION),HEAD~1) $(ARGS)
 
 bench-flood: .venv/bench ## the API under thousands of half requests and idle connections: probes, memory and the loop's rate (four minutes)

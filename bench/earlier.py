@@ -1,7 +1,8 @@
 """Comparison of this checkout with the service of another commit, on one broker, in turn.
 
-`make bench-earlier REVISION=v1` prints CPU time per message and rate of both, and their ratios. A
-ratio is taken within a round, and every second round runs in reverse order, as in `make bench`.
+`make bench-earlier REVISION=v1` prints CPU time per message and rate of both, and their ratios, on
+the compiled path; `ARGS=--python` on the path in Python. A ratio is taken within a round, and every
+second round runs in reverse order, as in `make bench`. Each commit runs its own compiled code.
 """
 
 import argparse
@@ -15,13 +16,13 @@ from typing import Final, NamedTuple
 
 from rich.console import Console
 
-from bench.arms import RINGFENCE, ROOT, running
+from bench.arms import IN_PYTHON, RINGFENCE, ROOT, Arm, running
 from bench.finding import Finding, Row, table
 from bench.machine import cpu_s
 from bench.progress import Point, pace
 from bench.results import Spread
 from bench.series.stages import ALL, LOOP, per_message
-from bench.trials import warm_up
+from bench.trials import TITLES, warm_up
 from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from tools.errors import ToolError
@@ -45,17 +46,19 @@ def main() -> int:
     parser.add_argument("revision", help="the commit to compare with")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, nargs="+", default=[10_000, 1_000])
+    parser.add_argument("--python", action="store_true", help="compare the path in Python")
     given = parser.parse_args()
     console = Console()
+    arm = IN_PYTHON if given.python else RINGFENCE
     workload = Workload()
     try:
         earlier = checked_out(given.revision, _FOLDER)
         with open_venue() as venue:
             warm_up(venue, workload, console.print)
             for batch in given.batches:
-                turns = _turns(venue, workload, batch, earlier, given.rounds, console)
+                turns = _turns(venue, workload, batch, arm, earlier, given.rounds, console)
                 settings = {"messages": f"{workload.records:,}", "batch_records": batch}
-                title = f"Batches of {batch:,}: this checkout and {given.revision}"
+                title = f"{TITLES[arm.name]}, batches of {batch:,}: now and {given.revision}"
                 console.print(table(compared(title, settings, *turns)))
     except ToolError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -64,7 +67,7 @@ def main() -> int:
 
 
 def checked_out(revision: str, folder: Path) -> Path:
-    """Write the files of a commit into a folder, replacing its contents."""
+    """Write the files of a commit into a folder, replacing its contents, and compile its C code."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = ["git", "-C", str(ROOT), "archive", "--format=tar", revision]
@@ -75,6 +78,9 @@ def checked_out(revision: str, folder: Path) -> Path:
                 files.extractall(folder, filter="data")
         except tarfile.ReadError as error:
             raise ToolError(f"git has no commit {revision!r}; name another one") from error
+    build = [sys.executable, str(folder / "native" / "build.py"), "--to", str(folder)]
+    if subprocess.run(build, check=False).returncode or not any(folder.glob("*.so")):
+        raise ToolError(f"the compiled code of {revision} could not be built")
     return folder
 
 
@@ -98,23 +104,29 @@ def compared(
 
 
 def _turns(
-    venue: Venue, workload: Workload, batch: int, earlier: Path, rounds: int, console: Console
+    venue: Venue,
+    workload: Workload,
+    batch: int,
+    arm: Arm,
+    earlier: Path,
+    rounds: int,
+    console: Console,
 ) -> tuple[list[Turn], list[Turn]]:
     found: dict[Path, list[Turn]] = {earlier: [], ROOT: []}
     for number in range(rounds):
         for folder in list(found)[:: -1 if number % 2 else 1]:
-            turn = _turn(venue, workload, batch, folder)
+            turn = _turn(venue, workload, batch, arm, folder)
             found[folder].append(turn)
             name = "now" if folder == ROOT else "earlier"
             console.print(f"{batch:,}: {name}: loop {turn.loop:.2f} µs, {turn.rate:,.0f}/s")
     return found[earlier], found[ROOT]
 
 
-def _turn(venue: Venue, workload: Workload, batch: int, folder: Path) -> Turn:
+def _turn(venue: Venue, workload: Workload, batch: int, arm: Arm, folder: Path) -> Turn:
     points, before = list[Point](), dict[str, float]()
     with (
-        venue.reading(RINGFENCE, workload, batch_records=batch) as stage,
-        running(RINGFENCE, stage, folder) as one,
+        venue.reading(arm, workload, batch_records=batch) as stage,
+        running(arm, stage, folder) as one,
     ):
         for point in venue.follow(stage, workload, one.check):
             points.append(point)
