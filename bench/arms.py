@@ -40,6 +40,7 @@ class Stage(NamedTuple):
     id_cache_size: int = 20_000
     on_duplicate: str = "dead_letter"
     id: str = ""
+    missing_id: str = "pass"
     address: str = "bench"
     scope: str = "partition"
     workers: int = 1
@@ -202,6 +203,7 @@ port = {stage.api_port}
 inputs = ["{stage.input}"]
 scope = "{stage.scope}"
 id = "{stage.id}"
+missing_id = "{stage.missing_id}"
 address = "{stage.address}"
 output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"

@@ -32,10 +32,16 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, str]]] = {
 def encoded(encoding: Encoding, identifier: bytes, rest: bytes) -> bytes:
     """Return a value of an id and `rest`, which `packed` made of the other members."""
     if encoding == "avro":
-        return b"\0\0\0\0\1" + _avro(identifier) + rest
+        return _head(1) + _avro(identifier) + rest
     if encoding == "protobuf":
-        return b"\0\0\0\0\2\0" + _field(1, identifier) + rest
+        return _head(2) + b"\0" + _field(1, identifier) + rest
     return b'{"id":"%b",%b' % (identifier, rest)
+
+
+def with_schema(number: int, value: bytes) -> bytes:
+    """Return an encoded value that names this schema instead of its own."""
+    head = _head(number)
+    return head + value[len(head) :]
 
 
 def packed(encoding: Encoding, document: bytes) -> bytes:
@@ -71,6 +77,10 @@ class _Registry(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
+
+
+def _head(schema: int) -> bytes:
+    return b"\0" + schema.to_bytes(4)
 
 
 def _flat(members: Iterable[tuple[bytes, bytes]]) -> Iterable[bytes]:

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from confluent_kafka import Producer
 
-from bench.encoded import Encoding, encoded, packed
+from bench.encoded import Encoding, encoded, packed, with_schema
 from ringfence.headers import DUPLICATE_ID
 
 ADDRESS_HEADER: Final = "address"
@@ -25,10 +25,16 @@ _OPEN_MS_MAX: Final = 900_000
 
 LARGE_BYTES: Final = 70_000
 """Size of a large record's value; an output that takes no more than this refuses it."""
+_CUT_BYTES: Final = 20
+"""Of an encoded value: within the id."""
+_UNKNOWN_SCHEMAS: Final = 1_000
+_UNKNOWN_NAMES: Final = 7
+"""A producer of another registry has some schemas, and no other schema for each record."""
 _AHEAD_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
 
-Odd = Literal["", "keyless", "ahead", "large"]
-"""How some records differ from the others: no key, a timestamp to come, a large value."""
+Odd = Literal["", "keyless", "ahead", "large", "cut", "schemaless"]
+"""How some records differ from the others: no key, a timestamp to come, a large value, an encoded
+value that ends too early, and one that names a schema that the registry does not have."""
 
 Client = Mapping[str, str | int | float | bool]
 """The properties with which a Kafka client connects."""
@@ -122,7 +128,7 @@ def _send(producer: Producer, workload: Workload, topic: str) -> None:
         odd = workload.odd if workload.is_odd(number) else ""
         key = None if odd == "keyless" else identifier
         timestamp_ms = ahead_ms if odd == "ahead" else 0
-        sent = value.ljust(LARGE_BYTES) if odd == "large" else value
+        sent = sent_as(odd, number, value)
         headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, identifier)]
         if workload.has_addresses:
             headers.append((ADDRESS_HEADER, address))
@@ -138,6 +144,19 @@ def _send(producer: Producer, workload: Workload, topic: str) -> None:
     left = producer.flush(_FLUSH_TIMEOUT_S)
     if left:
         raise TimeoutError(f"the broker did not take {left} records of the workload in time")
+
+
+def sent_as(odd: Odd, number: int, value: bytes) -> bytes:
+    """Return the value of a record of this number that differs so from the others."""
+    match odd:
+        case "large":
+            return value.ljust(LARGE_BYTES)
+        case "cut":
+            return value[:_CUT_BYTES]
+        case "schemaless":
+            return with_schema(_UNKNOWN_SCHEMAS + number % _UNKNOWN_NAMES, value)
+        case _:
+            return value
 
 
 def _payload(chance: random.Random, size: int) -> bytes:

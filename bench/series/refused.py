@@ -1,8 +1,9 @@
-"""Refused series: records that their output refuses, and what they cost the others.
+"""Refused series: records that are dead-lettered for themselves, and what they cost the others.
 
-Each input has such a record among so many. The same input is measured with an output that takes
-them, and every run has a second route, whose records are all good. So both ratios compare equal
-work, but for the refusals.
+Each input has such a record among so many: its output refuses it, or its id cannot be read. An
+input for an output that refuses is measured with one that takes all, too; an input of payloads
+that cannot be read is compared with one of good ones. Every run has a second route, whose records
+are all good.
 """
 
 from collections.abc import Mapping
@@ -18,23 +19,46 @@ from bench.workload import LARGE_BYTES, Odd, Workload
 from service.kafka.model import UNLIMITED
 
 _ONE_IN: Final = (20, 100, 1_000)
-_TITLE: Final = "One record in so many is refused by its output: Ringfence"
+_TITLE: Final = "One record in so many is dead-lettered for itself: Ringfence"
 _GOOD: Final = Workload(records=400_000, seed=2)
 
 
 class Kind(NamedTuple):
     """A kind of refused record, and the settings of an output that refuses it or takes it."""
 
-    odd: Odd
-    refusing: Mapping[str, str]
-    taking: Mapping[str, str]
-    records: int = 400_000
+    refused: Workload
+    taken: Workload
+    refusing: Mapping[str, str] = {}
+    taking: Mapping[str, str] = {}
+    id: str = ""
+
+
+def _by_the_output(
+    odd: Odd,
+    records: int = 400_000,
+    *,
+    refusing: Mapping[str, str],
+    taking: Mapping[str, str],
+) -> Kind:
+    same = Workload(records, odd=odd)
+    return Kind(same, same, refusing, taking)
+
+
+def _by_the_decoder(odd: Odd) -> Kind:
+    good = Workload(400_000, id_in_value=True, encoding="avro")
+    return Kind(good._replace(odd=odd), good, id="{schema:/id}")
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "no key": Kind("keyless", {"cleanup.policy": "compact"}, {}),
-    "timestamp": Kind("ahead", {}, {"message.timestamp.after.max.ms": str(UNLIMITED)}),
-    "size": Kind("large", {"max.message.bytes": str(LARGE_BYTES)}, {}, records=100_000),
+    "no key": _by_the_output("keyless", refusing={"cleanup.policy": "compact"}, taking={}),
+    "timestamp": _by_the_output(
+        "ahead", refusing={}, taking={"message.timestamp.after.max.ms": str(UNLIMITED)}
+    ),
+    "size": _by_the_output(
+        "large", 100_000, refusing={"max.message.bytes": str(LARGE_BYTES)}, taking={}
+    ),
+    "payload": _by_the_decoder("cut"),
+    "unknown schema": _by_the_decoder("schemaless"),
 }
 
 
@@ -50,12 +74,15 @@ def refused(session: Session) -> Finding:
     rows: list[Row] = []
     for name, kind in KINDS.items():
         for every in _ONE_IN:
-            workload = session.sized(Workload(kind.records, odd=kind.odd, odd_every=every))
+            bad, good = (
+                session.sized(each._replace(odd_every=every)) for each in (kind.refused, kind.taken)
+            )
             refusing, taking = list[Paces](), list[Paces]()
             for _ in range(session.rounds):
-                taking.append(_paces(session, workload, kind.taking))
-                refusing.append(_paces(session, workload, kind.refusing))
-            session.venue.forget(workload)
+                taking.append(_paces(session, good, kind.taking, kind.id))
+                refusing.append(_paces(session, bad, kind.refusing, kind.id))
+            for workload in {bad, good}:
+                session.venue.forget(workload)
             row = _row(refusing, taking)
             told = ", ".join(f"{column}: {shown(cell)}" for column, cell in row.items())
             session.say(f"{name}, one in {every:,}: {told}")
@@ -64,10 +91,12 @@ def refused(session: Session) -> Finding:
     return Finding(_TITLE, settings, rows)
 
 
-def _paces(session: Session, workload: Workload, output: Mapping[str, str]) -> Paces:
+def _paces(session: Session, workload: Workload, output: Mapping[str, str], template: str) -> Paces:
     venue, good = session.venue, session.sized(_GOOD)
     beside = venue.input(good)
-    with venue.reading(RINGFENCE, workload, output_settings=output, beside=beside) as stage:
+    setup = {"output_settings": output, "beside": beside}
+    ids = {"id": template, "missing_id": "dead_letter"}
+    with venue.reading(RINGFENCE, workload, **setup, **ids) as stage:
         venue.create(stage.output_beside, good.partitions)
         inputs = (stage.input, workload), (beside, good)
         with running(RINGFENCE, stage) as one, ThreadPoolExecutor(len(inputs)) as pool:

@@ -5,7 +5,7 @@ from collections import Counter, deque
 import pytest
 
 from bench.encoded import Encoding, registry_url
-from bench.workload import Workload, messages
+from bench.workload import Odd, Workload, messages, sent_as
 from service.config.model import SchemaRegistrySettings
 from service.dedup.field import field_of
 from service.schemas.documents import connect, use
@@ -60,6 +60,18 @@ def test_a_value_has_the_id_too_however_it_is_written(encoding: Encoding) -> Non
     try:
         for message in messages(work):
             assert field.of(record(0, value=message.value), []) == message.identifier
+    finally:
+        use(None)
+
+
+@pytest.mark.parametrize("odd", ["cut", "schemaless"])
+def test_the_id_of_a_value_that_is_cut_or_has_an_unknown_schema_cannot_be_read(odd: Odd) -> None:
+    work = WORK._replace(records=20, id_in_value=True, encoding="avro")
+    connect(SchemaRegistrySettings(registry_url()))
+    try:
+        for number, message in enumerate(messages(work)):
+            sent = record(0, value=sent_as(odd, number, message.value))
+            assert field_of("schema:/id").of(sent, []) is None
     finally:
         use(None)
 
