@@ -55,9 +55,15 @@ class ExitError(Exception):
         self.sentence = sentence
 
 
-def missing_sentence(what: str) -> str:
-    """Return what is awaited while a topic does not exist, and what to do."""
-    return f"{what}: it does not exist; create it"
+def missing_input(names: str) -> str:
+    """Return what is awaited while inputs do not exist or are kept from us, and what to do.
+
+    A broker does not tell which it is.
+    """
+    return (
+        f"the input {names}: it does not exist, or may not be read; create it, or grant READ, "
+        "DESCRIBE and DESCRIBE_CONFIGS on it"
+    )
 
 
 Awaits = Callable[[], str | None]

@@ -19,7 +19,7 @@ from service.dedup.field import UnrenderableError
 from service.dedup.plan import BY_KEY
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, Template
-from service.errors import AwaitedError, missing_sentence
+from service.errors import AwaitedError
 from service.kafka.model import Present, TopicInfo
 from service.kafka.topics import OutputTopics, RecordLimits, room_bytes
 from state.model import PartitionId
@@ -30,11 +30,10 @@ _RECORD_OVERHEAD_BYTES: Final = 68
 
 
 class TargetMissingError(AwaitedError):
-    """A target topic is missing as far as is known; no record is to blame."""
+    """A target topic is missing or not to be written by us, and no record is to blame."""
 
-    def __init__(self, topic: str, is_known: Callable[[], bool] = lambda: True) -> None:
-        """`is_known` returns whether it is known by now if the topic exists."""
-        sentence = missing_sentence(f"topic {topic}")
+    def __init__(self, topic: str, sentence: str, is_known: Callable[[], bool]) -> None:
+        """`sentence` is what it awaits; `is_known` returns whether the topic is known by now."""
         super().__init__(sentence, lambda: None if is_known() else sentence)
         self.topic = topic
 
@@ -189,7 +188,8 @@ class OutputResolver:
         if info is None:
             if is_chosen and self.targets.is_absent(name):
                 raise RejectedError(Reason.NO_OUTPUT, f"the topic {name} does not exist")
-            raise TargetMissingError(name, partial(self._is_known, name, is_chosen=is_chosen))
+            is_known = partial(self._is_known, name, is_chosen=is_chosen)
+            raise TargetMissingError(name, self.targets.why_missing(name), is_known)
         return _target(input_partition, name, info)
 
     def _is_known(self, name: str, *, is_chosen: bool) -> bool:

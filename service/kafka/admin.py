@@ -19,6 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
@@ -28,9 +29,17 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
-from service.kafka.model import RECORD_LIMIT, RETENTION, TIME_LIMITS, TopicInfo, TopicSpec
+from service.kafka.model import (
+    RECORD_LIMIT,
+    RETENTION,
+    TIME_LIMITS,
+    TopicInfo,
+    TopicSpec,
+    VisibleTopics,
+)
 from state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
@@ -173,23 +182,36 @@ class KafkaClusterAdmin:
         return frozenset(self._metadata(self._client()).topics)
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return the named topics that exist, by name."""
+        """Return the named topics that exist; KafkaException if we may not describe one."""
+        topics, hidden = self.visible(names)
+        if hidden:
+            raise KafkaException(hidden_error(hidden))
+        return topics
+
+    def visible(self, names: Iterable[str]) -> VisibleTopics:
+        """Return the named topics as far as we may describe them."""
         requested = sorted(set(names))
         if not requested:
-            return {}
-        found = {}
+            return VisibleTopics({}, frozenset())
         with self._admin() as admin:
             described = admin.describe_topics(
-                TopicCollection(requested), request_timeout=REQUEST_TIMEOUT_S
+                TopicCollection(requested),
+                include_authorized_operations=True,
+                request_timeout=REQUEST_TIMEOUT_S,
             )
-            for name, future in described.items():
-                try:
-                    found[name] = answered(future)
-                except KafkaException as error:
-                    if error.args[0].code() not in ABSENT:
-                        raise
-        settings = self._settings(list(found))
-        return {
+            found, denied = _split(described)
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
+            configs = (
+                admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+                if resources
+                else {}
+            )
+            entries, unread = _split({each.name: future for each, future in configs.items()})
+        settings = {
+            name: {entry.name: str(entry.value) for entry in each.values()}
+            for name, each in entries.items()
+        }
+        topics = {
             name: TopicInfo(
                 topic_id=str(topic.topic_id),
                 partitions=len(topic.partitions),
@@ -203,9 +225,13 @@ class KafkaClusterAdmin:
                     for each in TIME_LIMITS
                     if each in settings[name]
                 },
+                is_readable=_is_granted(topic, AclOperation.READ),
+                is_writable=_is_granted(topic, AclOperation.WRITE),
             )
             for name, topic in found.items()
+            if name in settings
         }
+        return VisibleTopics(topics, frozenset(denied | unread))
 
     def create(self, topics: Iterable[TopicSpec]) -> None:
         """Create topics; an existing one stays unchanged."""
@@ -292,17 +318,6 @@ class KafkaClusterAdmin:
                 for partition, future in answers.items()
             }
 
-    def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
-        if not names:
-            return {}
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-        with self._admin() as admin:
-            answers = admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
-            return {
-                resource.name: {entry.name: str(entry.value) for entry in answered(future).values()}
-                for resource, future in answers.items()
-            }
-
 
 def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
     """Convert topics to the admin client's type."""
@@ -315,6 +330,31 @@ def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
         )
         for topic in topics
     ]
+
+
+def hidden_error(topics: Iterable[str]) -> KafkaError:
+    """Return the broker's error for topics that we may not describe, with their names."""
+    sentence = f"DESCRIBE and DESCRIBE_CONFIGS are not granted on {', '.join(sorted(topics))}"
+    return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, sentence)
+
+
+def _split(answers: "Mapping[str, Future[Any]]") -> tuple[dict[str, Any], set[str]]:
+    """Return the answers for topics that exist, and the names of those that are denied to us."""
+    found, denied = dict[str, Any](), set[str]()
+    for name, future in answers.items():
+        try:
+            found[name] = answered(future)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                denied.add(name)
+            elif error.args[0].code() not in ABSENT:
+                raise
+    return found, denied
+
+
+def _is_granted(described: TopicDescription, operation: AclOperation) -> bool:
+    """Whether we have a right, as far as the broker reports any."""
+    return not described.authorized_operations or operation in described.authorized_operations
 
 
 def _log_refusal(future: "Future[Any]") -> None:

@@ -68,6 +68,9 @@ class TopicInfo(NamedTuple):
     timestamp_type: str = "CreateTime"
     time_limits: Mapping[str, int] = MappingProxyType({})
     """Its settings of `TIME_LIMITS`, as far as its broker knows them."""
+    is_readable: bool = True
+    is_writable: bool = True
+    """Whether we may read it, and write to it, as far as its broker tells."""
 
     def limit(self, setting: str) -> int | None:
         """Return its value of `max.message.bytes` or of a time limit; None if it has no such."""
@@ -106,6 +109,14 @@ class TopicInfo(NamedTuple):
         return setting if self.time_limits.get(setting) == limit else _EITHER, limit
 
 
+class VisibleTopics(NamedTuple):
+    """Those of some topics that exist, by name, and the names of those that are kept from us."""
+
+    topics: dict[str, TopicInfo]
+    hidden: frozenset[str]
+    """Topics that we may not describe, whether they exist or not."""
+
+
 class TopicSpec(NamedTuple):
     """A topic to create; `replication` -1 is the broker's default."""
 
@@ -131,8 +142,12 @@ class ClusterAdmin(Protocol):
         """Return the names of all topics that we may describe."""
         ...
 
+    def visible(self, names: Iterable[str]) -> VisibleTopics:
+        """Return the named topics as far as we may describe them."""
+        ...
+
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return the named topics that exist, by name."""
+        """Return the named topics that exist; KafkaException if we may not describe one."""
         ...
 
     def create(self, topics: Iterable[TopicSpec]) -> None:

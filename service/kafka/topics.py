@@ -33,6 +33,7 @@ ENVELOPE_BYTES: Final = 64 * 1024
 """Size in bytes that Ringfence's headers may add to a record."""
 BY_ADDRESS: Final = "by-address"
 """Takes the place of an input's name in the changelog of decisions by address."""
+_TO_WRITE: Final = "WRITE, DESCRIBE and DESCRIBE_CONFIGS"
 _TOMBSTONES_KEPT_MS_MIN: Final = 60 * 60 * 1000  # twice what a long restore takes
 
 
@@ -254,6 +255,7 @@ class OutputTopics:
         self._are_made = are_made
         self._known: dict[str, TopicInfo | None] = {}
         self._absent: frozenset[str] = frozenset()
+        self._denied: frozenset[str] = frozenset()
         self._limits: dict[tuple[str, ...], RecordLimits] = {}
         """The answers of `limits` since the last `refresh`."""
         self.is_missed = False
@@ -262,7 +264,7 @@ class OutputTopics:
         """Whether a record was refused by what is known of a topic since the last `refresh`."""
 
     def find(self, name: str) -> TopicInfo | None:
-        """Return the topic as last seen, or None; the next `refresh` looks for it."""
+        """Return the topic if it was seen and takes our records; else a `refresh` looks for it."""
         info = self._known.setdefault(name, None)
         self.is_missed = self.is_missed or info is None
         return info
@@ -280,13 +282,23 @@ class OutputTopics:
         """Whether the last `refresh` did not find it, unless absences were forgotten since."""
         return name in self._absent
 
+    def why_missing(self, name: str) -> str:
+        """Return what is awaited while `find` does not find a topic, and what to do."""
+        if name in self._denied:
+            return f"topic {name}: it may not be written; grant {_TO_WRITE} on it to our user"
+        return f"topic {name}: it does not exist; create it"
+
     def refresh(self, names: Iterable[str] = ()) -> None:
         """Look up these topics and all that `find` was called for, in the cluster."""
         requested = self._known.keys() | set(names)
-        found = self._cluster.topics(requested)
-        self._known = {name: found.get(name) for name in requested}
+        found, hidden = self._cluster.visible(requested)
+        self._denied = hidden.union(name for name, info in found.items() if not info.is_writable)
+        self._known = {
+            name: None if name in self._denied else found.get(name) for name in requested
+        }
         self._limits.clear()
-        self._absent = frozenset() if self._are_made else frozenset(requested - found.keys())
+        absent = requested - found.keys() - hidden
+        self._absent = frozenset() if self._are_made else frozenset(absent)
         self.is_missed = self.has_refused = False
 
     def forget_absences(self) -> None:

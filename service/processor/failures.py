@@ -38,9 +38,10 @@ _GONE: Final = frozenset(
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - its name
         KafkaError._TRANSPORT,  # noqa: SLF001 - its name
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Errors after which the inputs are refreshed: the broker or a topic may be gone."""
+"""Errors after which the inputs are refreshed: the broker, a topic or a right may be gone."""
 
 
 class FailureHandler:

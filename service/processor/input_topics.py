@@ -23,7 +23,7 @@ from service.dedup.route import (
     resolve,
     written_topics,
 )
-from service.errors import ExitCode, ExitError, missing_sentence
+from service.errors import ExitCode, ExitError
 from service.kafka.admin import SILENT
 from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
@@ -82,11 +82,6 @@ def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
         cluster.create([new_config_topic(service.group_id, service.internal_replication)])
 
 
-def awaited_inputs(names: Iterable[str]) -> str:
-    """Return what is awaited while these inputs do not exist."""
-    return missing_sentence(f"the input {', '.join(names)}")
-
-
 class InputTopics:
     """The inputs of all routes, and the topics that one hop reads."""
 
@@ -97,7 +92,7 @@ class InputTopics:
         self._hop = hop
         self._asked_s = clock.monotonic_s()
         self.missing: tuple[str, ...] = ()
-        """Inputs that the configuration names and that do not exist."""
+        """Inputs that the configuration names and that do not exist, or may not be read."""
         self.routes: Mapping[str, InputRoute]
         self.topics: Mapping[str, TopicInfo]
         self.input_topics: Mapping[str, InputTopic]
@@ -144,7 +139,13 @@ class InputTopics:
         service = self._config.service
         names = self._cluster.names()
         routes = resolve(self._config.routes, names, service.group_id)
-        topics = self._cluster.topics(routes)
+        topics, denied = self._cluster.visible(routes)
+        if self._hop is Hop.INPUTS:
+            denied = denied.union(name for name, has in topics.items() if not has.is_readable)
+        if denied:
+            names -= denied
+            routes = {name: each for name, each in routes.items() if name not in denied}
+            topics = {name: each for name, each in topics.items() if name not in denied}
         own = self._make_logs(routes, topics)
         self.routes, self.topics, self._own = routes, topics, own  # all or nothing
         self.input_topics = input_topics_of(service, self._hop, routes, topics, self._own)
@@ -227,11 +228,11 @@ class InputTopics:
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
     ) -> list[TopicSpec]:
         """Return the missing output and dead-letter topics, with the input's partition count."""
-        existing = self._cluster.topics(written_topics(routes))
+        existing, hidden = self._cluster.visible(written_topics(routes))
         expected = {
             target: topics[name]
             for name, route in routes.items()
-            for target in sorted(route.targets() - existing.keys())
+            for target in sorted(route.targets() - existing.keys() - hidden)
         }
         replication = self._config.service.internal_replication
         return [new_target(name, input_, replication) for name, input_ in expected.items()]

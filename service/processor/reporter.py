@@ -22,11 +22,11 @@ from service.config.tasks import hops_of
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from service.dedup.route import Template
+from service.errors import missing_input
 from service.kafka.errors import PRECAUTIONS, KafkaFailure
 from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
 from service.processor.fetcher import Block
-from service.processor.input_topics import awaited_inputs
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics, RebalanceKind, Stage
@@ -432,7 +432,7 @@ class Reporter:
             if block.since_ms <= until_ms or block.sentence in self._blocked:
                 lasting.setdefault(block.sentence, []).append(source)
         if self._missing:
-            lasting[awaited_inputs(self._missing)] = []
+            lasting[missing_input(", ".join(self._missing))] = []
         for sentence in lasting.keys() - self._blocked:
             waiting = [f"{each.topic}-{each.partition}" for each in lasting[sentence]]
             _log.warning("blocked", reason=sentence, partitions=waiting[:_NAMES_MAX])

@@ -111,7 +111,11 @@ class StatusGauges(Collector):
             "Time since the last heartbeat of a loop.",
             self._board.heartbeat_age_ms() / 1000,
         )
-        yield _gauge("missing_inputs", "Inputs that do not exist.", len(status.inputs_missing))
+        yield _gauge(
+            "missing_inputs",
+            "Inputs that do not exist, or may not be read.",
+            len(status.inputs_missing),
+        )
         if status.last_commit_at is not None:
             at_s = status.last_commit_at.timestamp()
             help_text = "When the last transaction committed."

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin._acl import AclOperation
 
+from ringfence.headers import DUPLICATE_ID
 from tests.broker.desk import Desk
 from tests.broker.rights import Administrator, documented
 from tests.broker.service import ringfence
@@ -59,6 +61,35 @@ def test_what_is_documented_is_enough_and_rights_that_are_revoked_are_named(
         kind = "group" if of == "group" else "topic"
         name = getattr(desk, of)
         assert f"fix: grant {operation} on {kind} {name} to User:{secured.SERVICE}" in said
+
+
+def test_rights_of_one_route_that_are_revoked_stop_that_route_alone(
+    secured_broker: Broker, desk: Desk
+) -> None:
+    administrator, owner = Administrator(secured_broker), secured_broker.client_properties
+    other = Desk(owner, desk.folder, f"{desk.group}-other")
+    other.create()
+    reads, writes = (desk.input, other.input), (desk.output, desk.letters)
+    granted = documented(desk.group, reads=reads, writes=(*writes, other.output, other.letters))
+    administrator.grant(granted)
+    service = desk.service(more=f'[[routes]]\ninputs = ["{other.input}"]\nscope = "partition"\n')
+    producer, sent = Producer(dict(owner)), list[bytes]()
+    for name, operation in [
+        (desk.output, AclOperation.WRITE),
+        (desk.input, AclOperation.READ),
+    ]:
+        right = next(each for each in granted if (each.name, each.operation) == (name, operation))
+        administrator.revoke(right)
+        for _ in range(5):
+            sent.append(b"%d" % len(sent))
+            for topic in (desk.input, other.input):
+                producer.produce(topic, value=b"v", headers=[(DUPLICATE_ID, sent[-1])])
+            assert producer.flush(20) == 0
+            eventually(lambda: other.count(other.output) == len(sent), service)
+        service.wait_note(f"{name}: it ")
+        administrator.grant([right])
+        eventually(lambda: desk.committed() == len(sent), service)
+    service.stop()
 
 
 def test_check_tells_before_the_first_start_that_topics_may_not_be_made(

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.kafka.admin import SILENT
-from service.kafka.model import RECORD_LIMIT, TIME_LIMITS, TopicInfo, TopicSpec
+from service.kafka.admin import SILENT, hidden_error
+from service.kafka.model import RECORD_LIMIT, TIME_LIMITS, TopicInfo, TopicSpec, VisibleTopics
 from state.model import PartitionId
 from tests.fakes.log import KEPT, OTHERS, FakeCluster
 from tests.fakes.partition import Partition
@@ -28,12 +28,17 @@ class FakeAdmin:
         return frozenset(name for name in self._log.logs if not self._log.denies(name, "DESCRIBE"))
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        topics, hidden = self.visible(names)
+        if hidden:
+            raise KafkaException(hidden_error(hidden))
+        return topics
+
+    def visible(self, names: Iterable[str]) -> VisibleTopics:
         self._step("topics")
-        names = list(names)
-        if any(self._log.denies(name, "DESCRIBE", "DESCRIBE_CONFIGS") for name in names):
-            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-        found = {name: self._log.logs[name] for name in names if name in self._log.logs}
-        return {
+        names = set(names)
+        hidden = {n for n in names if self._log.denies(n, "DESCRIBE", "DESCRIBE_CONFIGS")}
+        found = {n: self._log.logs[n] for n in sorted(names - hidden) if n in self._log.logs}
+        topics = {
             name: TopicInfo(
                 topic.id,
                 len(topic.partitions),
@@ -43,9 +48,12 @@ class FakeAdmin:
                 int(topic.settings["delete.retention.ms"]),
                 topic.settings["message.timestamp.type"],
                 {each: int(topic.settings[each]) for each in TIME_LIMITS if each in topic.settings},
+                is_readable=not self._log.denies(name, "READ"),
+                is_writable=not self._log.denies(name, "WRITE"),
             )
             for name, topic in found.items()
         }
+        return VisibleTopics(topics, frozenset(hidden))
 
     def create(self, topics: Iterable[TopicSpec]) -> None:
         self._step("create")

@@ -288,6 +288,9 @@ class FakeProducer:
         log = self._log.log(topic, number)
         if log is None:
             self._refuse(queued, KafkaError._UNKNOWN_PARTITION, KafkaError._INCONSISTENT)
+        elif self._log.denies(topic, "WRITE"):
+            denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
+            self._refuse(queued, denied, denied)
         elif (code := self._log.logs[topic].refusal(queued.record, self._log.now_ms)) is not None:
             self._gaps.add(queued.place)
             self._refuse(queued, code, code)

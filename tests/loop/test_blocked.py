@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from structlog.testing import capture_logs
 
 from service.metadata.settings import SettingsOverlay
@@ -57,6 +58,61 @@ def test_a_route_without_its_output_waits_and_the_other_goes_on() -> None:
     turns(loop)
     assert (living.values("orders.unique"), living.committed()) == (["a", "b"], 2)
     assert of(living, ORDERS)[-2:] == (None, None)
+
+
+@pytest.mark.parametrize("right", ["WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"])
+def test_a_route_that_may_not_write_its_output_waits_and_the_other_goes_on(right: str) -> None:
+    living = Living(others=(OTHER,))
+    living.cluster.denied.add(("orders.unique", right))
+    living.send("a", "b")
+    loop = living.running()
+    for number in range(50):
+        living.cluster.wait(1_000)
+        living.send(f"p{number}", topic="payments")
+        loop.turn()
+    assert living.values("payments.unique") == [f"p{number}" for number in range(50)]
+    status = living.board.read()
+    assert (status.phase, status.waiting_for, status.transactions_aborted) == ("running", None, 0)
+    assert "grant WRITE, DESCRIBE" in some(of(living, ORDERS).waiting_for)
+    living.cluster.denied.clear()
+    living.cluster.wait(3)
+    turns(loop)
+    assert living.values("orders.unique") == ["a", "b"]
+
+
+def test_a_right_to_write_that_is_revoked_costs_one_transaction() -> None:
+    living = Living(others=(OTHER,))
+    loop = living.running()
+    turns(loop)
+    living.cluster.denied.add(("orders.unique", "WRITE"))
+    living.send("a")
+    for number in range(50):
+        living.cluster.wait(10_000)
+        living.send(f"p{number}", topic="payments")
+        loop.turn()
+    turns(loop)
+    assert living.board.read().transactions_aborted == 1
+    assert living.committed(PAYMENTS) == 50
+    assert living.values("orders.unique") == []
+
+
+@pytest.mark.parametrize("right", ["READ", "DESCRIBE", "DESCRIBE_CONFIGS"])
+def test_a_route_that_may_not_read_its_input_waits_and_the_other_goes_on(right: str) -> None:
+    living = Living(others=(OTHER,))
+    living.send("a")
+    living.cluster.denied.add(("orders", right))
+    loop = living.running()
+    for number in range(50):
+        living.cluster.wait(1_000)
+        living.send(f"p{number}", topic="payments")
+        turns(loop, 2)
+    assert living.committed(PAYMENTS) == 50
+    status = living.board.read()
+    assert (status.phase, status.inputs_missing) == ("running", ("orders",))
+    living.cluster.denied.clear()
+    living.cluster.wait(3_000)
+    turns(loop, 50)
+    assert living.values("orders.unique") == ["a"]
 
 
 def test_a_wait_lasts_from_its_first_record_on_and_does_not_end_the_process() -> None:

@@ -10,9 +10,9 @@ from confluent_kafka import KafkaError, Message
 
 from service.dedup.output import TargetMissingError
 from service.dedup.plan import Output
-from service.errors import ExitCode
+from service.errors import ExitCode, missing_input
 from service.kafka.errors import fault_of
-from service.kafka.model import TopicInfo
+from service.kafka.model import VisibleTopics
 from service.processor.transaction import OutcomeUnknownError
 from state.model import Edit, PartitionId
 from state.segment import key
@@ -95,13 +95,14 @@ def test_records_that_go_on_naming_an_absent_topic_hold_up_nothing() -> None:
 
 
 def test_a_topic_that_we_have_just_created_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine, is_described = FakeAdmin.topics, False
+    genuine, is_described = FakeAdmin.visible, False
 
-    def topics(admin: FakeAdmin, names: Iterable[str]) -> dict[str, TopicInfo]:
-        found = genuine(admin, names)
-        return {name: found[name] for name in found if is_described or name != "later"}
+    def visible(admin: FakeAdmin, names: Iterable[str]) -> VisibleTopics:
+        found, hidden = genuine(admin, names)
+        shown = {name: found[name] for name in found if is_described or name != "later"}
+        return VisibleTopics(shown, hidden)
 
-    monkeypatch.setattr(FakeAdmin, "topics", topics)
+    monkeypatch.setattr(FakeAdmin, "visible", visible)
     living = Living(STEERED, create_topics=True)
     loop = living.running()
     steer(living, b"later")
@@ -119,7 +120,7 @@ def test_a_change_that_misses_a_topic_makes_the_loop_look_it_up_again() -> None:
     living.cluster.create_topic("later")
 
     def fill(*_: object) -> list[list[Output]]:
-        raise TargetMissingError("later")
+        raise TargetMissingError("later", "it is missing", lambda: True)
 
     with pytest.raises(TargetMissingError):
         loop.change(fill)
@@ -149,7 +150,7 @@ def test_a_missing_input_is_named_waited_for_and_read_when_it_is_there() -> None
     for _ in range(3):
         living.cluster.wait(6)
         loop.turn()
-        assert waiting_for(living) == "the input orders: it does not exist; create it"
+        assert waiting_for(living) == missing_input("orders")
     living.cluster.create_topic("orders")
     living.send("a")
     living.cluster.wait(6)
