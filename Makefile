@@ -94,7 +94,7 @@ test-spark: .venv/dev .venv/spark ## the pipeline on a real Spark and a real bro
 bench: .venv/bench .venv/quix/made ## Ringfence beside a pass-through, Kafka Streams, Flink and Quix Streams
 	$(BIN)/python -m bench $(ARGS)
 
-bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (45 minutes; ARGS="--only ids_held")
+bench-full: .venv/bench .venv/quix/made ## throughput, memory, latency, restore by all that may change them (an hour; ARGS="--only ids_held")
 	$(BIN)/python -m bench.full $(ARGS)
 
 bench-earlier: .venv/bench ## CPU time and rate beside those of another commit (REVISION=HEAD~1; ten minutes; ARGS=--python)

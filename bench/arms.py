@@ -48,6 +48,8 @@ class Stage(NamedTuple):
     api_port: int = 0
     beside: str = ""
     """The input of a second route, if there is one."""
+    registry: str = ""
+    """The URL of the schema registry; by default that of one which ends with this process."""
 
     @property
     def output_beside(self) -> str:
@@ -167,7 +169,7 @@ QUIX: Final = Arm("quix", _quix)
 def _registry(stage: Stage) -> str:
     if "{schema:" not in stage.id:
         return ""
-    return f'[schema_registry]\nurl = "{registry_url()}"\n'
+    return f'[schema_registry]\nurl = "{stage.registry or registry_url()}"\n'
 
 
 def _beside(stage: Stage) -> str:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 Encoding = Literal["json", "avro", "protobuf"]
 
-_AVRO: Final = json.dumps(
+AVRO: Final = json.dumps(
     {
         "type": "record",
         "name": "Message",
@@ -19,13 +19,13 @@ _AVRO: Final = json.dumps(
         ],
     }
 )
-_PROTOBUF: Final = """
+PROTOBUF: Final = """
 syntax = "proto3";
 message Message { string id = 1; map<string, string> rest = 2; }
 """
 _SCHEMAS: Final[Mapping[str, Mapping[str, str]]] = {
-    "/schemas/ids/1": {"schema": _AVRO},
-    "/schemas/ids/2": {"schema": _PROTOBUF, "schemaType": "PROTOBUF"},
+    "/schemas/ids/1": {"schema": AVRO},
+    "/schemas/ids/2": {"schema": PROTOBUF, "schemaType": "PROTOBUF"},
 }
 
 

@@ -27,6 +27,7 @@ from bench.series.latencies import latencies
 from bench.series.lookup import lookup
 from bench.series.peers import artemis, peers
 from bench.series.refused import refused
+from bench.series.registry import registry
 from bench.series.restart import restore
 from bench.series.shapes import shapes
 from bench.series.stages import stages
@@ -48,6 +49,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "stages": stages,
     "changelog": changelog,
     "refused": refused,
+    "registry": registry,
     "asking": partial(asking, load=POLLED),
     "listing": partial(asking, load=LISTED),
     "latency": latencies,

@@ -45,15 +45,13 @@ def follow(
     check: Callable[[], None],
 ) -> Generator[Point]:
     """Yield each change until `total` records are committed; `check` raises if the arm has died."""
-    # Not the admin client: librdkafka 2.16 crashes if the response is that the coordinator moved.
-    # And read_uncommitted, since an open transaction would delay the response.
-    watcher = Consumer({**client, "group.id": group, "isolation.level": "read_uncommitted"})
+    watcher = watcher_of(client, group)
     watched = [TopicPartition(topic, number) for number in range(partitions)]
     last = Point(time.monotonic(), 0)
     try:
         while last.records < total:
             check()
-            done = _committed(watcher, watched)
+            done = committed(watcher, watched)
             now_s = time.monotonic()
             if done > last.records:
                 last = Point(now_s, done)
@@ -63,6 +61,13 @@ def follow(
             time.sleep(POLL_S)
     finally:
         watcher.close()
+
+
+def watcher_of(client: Mapping[str, str | int | float | bool], group: str) -> Consumer:
+    """Return a client that asks for the offsets of a group without joining it."""
+    # Not the admin client: librdkafka 2.16 crashes if the response is that the coordinator moved.
+    # And read_uncommitted, since an open transaction would delay the response.
+    return Consumer({**client, "group.id": group, "isolation.level": "read_uncommitted"})
 
 
 def pace(points: list[Point], used: Sequence[CpuTime] = ()) -> Pace:
@@ -91,7 +96,8 @@ def _rate(first: Point, last: Point) -> float:
     return (last.records - first.records) / max(last.at_s - first.at_s, 1e-9)
 
 
-def _committed(watcher: Consumer, partitions: list[TopicPartition]) -> int:
+def committed(watcher: Consumer, partitions: list[TopicPartition]) -> int:
+    """Return how many records are committed; 0 if the broker does not answer."""
     try:
         return sum(max(0, each.offset) for each in watcher.committed(partitions, timeout=5))
     except KafkaException:

@@ -7,7 +7,7 @@ record of the same partition, so that every arm has the same duplicates to find.
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from ringfence.headers import DUPLICATE_ID
 ADDRESS_HEADER: Final = "address"
 _PAYLOADS: Final = 2_000
 _FLUSH_TIMEOUT_S: Final = 120
-_FOR_BULK: Final = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
+FOR_BULK: Final = {"linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
 _OPEN_MS_MAX: Final = 900_000
 """The broker's default of `transaction.max.timeout.ms`."""
 
@@ -108,14 +108,14 @@ def messages(workload: Workload) -> Iterator[Message]:
 
 def write(workload: Workload, client: Client, topic: str) -> None:
     """Send the whole workload to an empty topic."""
-    _send(Producer({**client, **_FOR_BULK}), workload, topic)
+    _send(Producer({**client, **FOR_BULK}), workload, topic)
 
 
 @contextmanager
 def unseen(workload: Workload, client: Client, topic: str) -> Iterator[Callable[[], None]]:
     """Send the workload in one transaction; yield its commit, which makes all of it visible."""
     owned = {"transactional.id": topic, "transaction.timeout.ms": _OPEN_MS_MAX}
-    producer = Producer({**client, **_FOR_BULK, **owned})
+    producer = Producer({**client, **FOR_BULK, **owned})
     producer.init_transactions(_FLUSH_TIMEOUT_S)
     producer.begin_transaction()
     _send(producer, workload, topic)
@@ -123,8 +123,16 @@ def unseen(workload: Workload, client: Client, topic: str) -> Iterator[Callable[
 
 
 def _send(producer: Producer, workload: Workload, topic: str) -> None:
+    produce(producer, workload, topic, messages(workload))
+    left = producer.flush(_FLUSH_TIMEOUT_S)
+    if left:
+        raise TimeoutError(f"the broker did not take {left} records of the workload in time")
+
+
+def produce(producer: Producer, workload: Workload, topic: str, chosen: Iterable[Message]) -> None:
+    """Send messages of the workload; they are delivered with `flush`."""
     ahead_ms = int(time.time() * 1000) + _AHEAD_MS
-    for number, (partition, identifier, value, address) in enumerate(messages(workload)):
+    for number, (partition, identifier, value, address) in enumerate(chosen):
         odd = workload.odd if workload.is_odd(number) else ""
         key = None if odd == "keyless" else identifier
         timestamp_ms = ahead_ms if odd == "ahead" else 0
@@ -141,9 +149,6 @@ def _send(producer: Producer, workload: Workload, topic: str) -> None:
                 producer.poll(0.05)
             else:
                 break
-    left = producer.flush(_FLUSH_TIMEOUT_S)
-    if left:
-        raise TimeoutError(f"the broker did not take {left} records of the workload in time")
 
 
 def sent_as(odd: Odd, number: int, value: bytes) -> bytes:

@@ -10,6 +10,8 @@ from bench.progress import Point, pace_from
 from bench.results import Spread
 from bench.series.asking import Spell, trios_of
 from bench.series.held import with_bytes_per_id
+from bench.series.registry import Sample, row_of
+from bench.series.registry import Spell as RegistrySpell
 from bench.series.stages import divided, per_message
 from bench.series.sweeps import shared
 from bench.workload import Workload
@@ -66,3 +68,25 @@ def test_an_asked_spell_is_set_beside_the_two_around_it() -> None:
     ratios = [trio.rate_ratio for trio in trios_of(spells)]
     assert ratios == [1.0, 1.0], "a machine that gets slower is no cost of being asked"
     assert next(trios_of(spells)).loop_ratio == 1.0
+
+
+def observed(rate: int, *causes: str, undecided: int = 0) -> RegistrySpell:
+    """Twelve seconds, of which the first three do not count."""
+    seen = Sample(0.0, 0, 1_000, undecided, True, frozenset(causes), 0.0, MIB)  # noqa: FBT003 - a row
+    return RegistrySpell(
+        [
+            seen._replace(at_s=float(at_s), decided=max(0, at_s - 3) * rate, loop_s=at_s / 2)
+            for at_s in range(13)
+        ]
+    )
+
+
+def test_a_registry_in_trouble_is_set_beside_the_healthy_spells_around_it() -> None:
+    row = row_of(observed(100), observed(90, "is away", undecided=900), observed(80))
+    assert row["second route / healthy"] == 1.0
+    assert row["loop, µs a message"] == pytest.approx(1e6 / 180)
+    assert (row["first route waits, %"], row["it waits for a registry that"]) == (100, "is away")
+    assert row["caught up after, s"] == 0.0
+    lasting = row_of(observed(100), observed(50), observed(100, undecided=900))
+    assert (lasting["second route / healthy"], lasting["caught up after, s"]) == (0.5, None)
+    assert lasting["loop / healthy"] == 2.0
