@@ -1,5 +1,6 @@
 """Ids by schemas on a real broker and a real registry, which is killed in between: one fate each.
 
+What a real registry cannot be made to do, such as to lie, a fake one does.
 `RINGFENCE_SCHEMA_RECORDS` says how many records of each format are sent, `RINGFENCE_SEED` which.
 """
 
@@ -10,6 +11,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,13 +20,13 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf.message_factory import GetMessageClass
 
-from ringfence.headers import DeadLetter
+from ringfence.headers import DUPLICATE_ID, DeadLetter
 from service.schemas.protobuf import ProtobufDecoder
 from tests.broker.apicurio import Apicurio
 from tests.broker.reading import committed, messages
 from tests.broker.service import Service, Stage, configuration
 from tests.broker.topics import create_topic
-from tests.fakes.schema_registry import payload
+from tests.fakes.schema_registry import FakeRegistry, payload
 from tests.support.waiting import eventually
 from tools.broker.cluster import Broker
 
@@ -96,7 +98,7 @@ def avro_schema(version: int) -> dict[str, Any]:
     return {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
 
 
-def avro(registry: Apicurio, version: int) -> Encode:
+def avro(registry: Apicurio | FakeRegistry, version: int) -> Encode:
     schema = avro_schema(version)
     number = registry.register("avro-value", "AVRO", json.dumps(schema))
     parsed = fastavro.parse_schema(schema)
@@ -322,3 +324,107 @@ def test_every_record_of_each_format_has_one_fate_while_registry_and_service_are
         print(f"{of.name:<12}{dict(tally)}")
         assert min(tally["accepted"], tally["duplicate"], tally["missing-id"]) > RECORDS // 50
     service.stop()
+
+
+Trouble = Callable[[FakeRegistry, str], AbstractContextManager[None]]
+"""What is wrong with a registry for a while; it gets the path of an id that is new."""
+
+
+@contextmanager
+def killed(registry: FakeRegistry, _path: str) -> Iterator[None]:
+    registry.stop()
+    yield
+    registry.start()
+
+
+@contextmanager
+def silent(registry: FakeRegistry, _path: str) -> Iterator[None]:
+    registry.silent.set()
+    yield
+    registry.silent.clear()
+
+
+def sending(piece: bytes, every_s: float) -> Trouble:
+    @contextmanager
+    def trouble(registry: FakeRegistry, path: str) -> Iterator[None]:
+        registry.endless[path], registry.every_s = piece, every_s
+        yield
+        registry.endless.clear()
+
+    return trouble
+
+
+def answering(status: int, body: str, *, all_ids: bool) -> Trouble:
+    @contextmanager
+    def trouble(registry: FakeRegistry, path: str) -> Iterator[None]:
+        registry.broken, registry.odd[path] = (status, body) if all_ids else None, (status, body)
+        yield
+        registry.broken = None
+        registry.odd.clear()
+
+    return trouble
+
+
+TROUBLES: Final[tuple[Trouble, ...]] = (
+    killed,
+    silent,
+    sending(b" ", 0.1),
+    sending(b" " * 65_536, 0.0),
+    *(
+        answering(status, body, all_ids=all_ids)
+        for status, body in ((403, "{}"), (503, "away"), (302, ""), (200, "<html>"), (200, "{}"))
+        for all_ids in (True, False)
+    ),
+)
+
+
+@pytest.mark.row(38)
+def test_a_registry_that_is_killed_slow_refusing_or_lying_ends_no_process_and_loses_no_record(
+    broker: Broker, tmp_path: Path, topic_name: Callable[[str], str]
+) -> None:
+    client, group = dict(broker.client_properties), topic_name("troubled")
+    first, second = f"{group}-first", f"{group}-second"
+    for topic in (first, second):
+        for end in ("", ".unique", ".dlq"):
+            create_topic(client, topic + end)
+    registry, producer = FakeRegistry(), Producer(client)
+    registry.start()
+    rest = f"""
+[schema_registry]
+url = "{registry.url}"
+timeout_ms = 500
+[[routes]]
+inputs = ["{first}"]
+scope = "partition"
+id = "{{schema:/order/id}}"
+missing_id = "dead_letter"
+[[routes]]
+inputs = ["{second}"]
+scope = "partition"
+"""
+    values = list[bytes]()
+
+    def is_read(topic: str) -> bool:
+        return committed(client, group, topic, 1) == {0: len(values)}
+
+    with Stage(client, tmp_path, group) as stage:
+        service = stage.serving("service", rest=rest)
+        service.start()
+        service.wait_ready(2)
+        workers = service.workers()
+        for number, trouble in enumerate(TROUBLES):
+            encode = avro(registry, 1)
+            details = {"id": f"id-{number}", "number": number, "price": 0.5}
+            with trouble(registry, f"/schemas/ids/{len(registry.schemas)}"):
+                values.append(encode({"tenant": "t", "order": details, "note": ""}))
+                producer.produce(first, values[-1])
+                producer.produce(second, b"v", headers={DUPLICATE_ID: b"%d" % number})
+                assert producer.flush(SEND_S) == 0
+                service.wait_note("the schema registry at")
+                eventually(lambda: is_read(second), service)
+            eventually(lambda: is_read(first), service)
+        assert service.workers() == workers
+        service.stop()
+    registry.stop()
+    assert [each.value() for each in messages(client, f"{first}.unique")] == values
+    assert list(messages(client, f"{first}.dlq")) == []
