@@ -63,6 +63,8 @@ class FakeConsumer:
         self._paused: set[PartitionId] = set()
         self._assigned_in_callback = False
         self._is_leaving = False
+        self.withheld: set[PartitionId] = set()
+        """Of which a call returned nothing by its own choice; who reads it empties it."""
         self._closed = False
 
     # Membership.
@@ -283,6 +285,8 @@ class FakeConsumer:
             wanted = min(num_messages - len(messages), self._log.chance.fetched(num_messages))
             if wanted > 0:
                 messages += self._fetch(source, wanted)
+            else:
+                self.withheld.add(source)
         if len(messages) < num_messages:
             self._log.wait(timeout)
         self._log.step("consume.done")
@@ -300,8 +304,10 @@ class FakeConsumer:
     def _fetch(self, source: PartitionId, records_max: int) -> list[Message]:
         log = self._log.log(*source)
         if source in self._stopped | self._paused | self._lingering.keys():
+            self.withheld.add(source)
             return []
         if not self._is_known(source):
+            self.withheld.add(source)
             return []
         if log is None:
             return []
@@ -316,6 +322,7 @@ class FakeConsumer:
             return [_refused(log, batch)]
         entries, onward = log.read(offset, records_max, committed=True)
         if entries and self._is_on_its_way(source):
+            self.withheld.add(source)
             return []
         self._fetching[source] = onward
         if onward > offset:

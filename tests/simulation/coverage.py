@@ -43,6 +43,15 @@ _WHERE: Final[Mapping[str, str]] = {
     "late copy": "for requests that change a transaction",
 }
 """Where each kind of fault can strike."""
+OTHERS: Final = frozenset(
+    {
+        *("lanes opened", "compact rings", "evictions"),
+        *("waits for a schema", "waits for a topic", "clean turns beside a wait"),
+        *("registry away", "registry slow", "schema garbled for a while"),
+        *("schema refused", "schema unusable", "schema registered late"),
+    }
+)
+"""What else has to be met."""
 
 
 def struck(step: str, kind: str) -> str:
@@ -72,7 +81,8 @@ def counted(met: Counter[str], step: str, kind: str) -> int:
 def missed(met: Counter[str]) -> list[str]:
     """Return the cells that could have been struck and were not."""
     cells = ((step, kind) for step in _STEPS for kind in _WHERE if is_possible(step, kind))
-    return [struck(*cell) for cell in cells if not counted(met, *cell)]
+    others = sorted(OTHERS - met.keys())
+    return [struck(*cell) for cell in cells if not counted(met, *cell)] + others
 
 
 def rare(met: Counter[str]) -> Counter[str]:

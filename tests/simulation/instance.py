@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
@@ -17,12 +18,14 @@ from service.processor.transaction import OutcomeUnknownError
 from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer, Query
 from service.queries.status import ServiceStatus, StatusBoard
+from service.schemas import documents
 from service.supervisor.worker import LoopRunner
 from service.telemetry.metrics import Metrics
 from state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.simulation.disk import Disk
+from tests.simulation.registry import Registry, SimulatedLookups
 from tests.simulation.scenario import GROUP, Scenario
 from tests.simulation.trouble import Crash
 
@@ -53,7 +56,9 @@ class FakeClock:
 class Instance:
     """A name, a disk, and at times a process. With two hops, one instance is two of these."""
 
-    def __init__(self, name: str, scenario: Scenario, log: FakeCluster, part: Task) -> None:
+    def __init__(
+        self, name: str, scenario: Scenario, log: FakeCluster, registry: Registry, part: Task
+    ) -> None:
         self.name = name
         self.hop = part.hop
         """What it works on."""
@@ -74,6 +79,9 @@ class Instance:
         self.clock = FakeClock(log)
         self.scenario = scenario
         self._log = log
+        self._registry = registry
+        self._documents: list[documents.Documents] = []
+        """Those of the process."""
         self._clients: FakeClients | None = None
         self._worker: LoopRunner | None = None
         self._watch: Reporter | None = None
@@ -115,7 +123,7 @@ class Instance:
 
     def twin(self) -> "Instance":
         """Make another process of the same name, on another machine."""
-        twin = Instance(self.name, self.scenario, self._log, self._part)
+        twin = Instance(self.name, self.scenario, self._log, self._registry, self._part)
         twin.life, twin.is_newer = self.life, self.is_newer
         twin.has_rival = self.has_rival = True
         return twin
@@ -132,7 +140,8 @@ class Instance:
         """Do something as the process does it: whatever it does not foresee ends it."""
         try:
             try:
-                act()
+                with patch.object(documents, "_of_process", self._documents):
+                    act()
             except OutcomeUnknownError as unknown:
                 self._end()
                 self._tell(unknown.fault)
@@ -181,6 +190,8 @@ class Instance:
     def _started(self) -> LoopRunner:
         self.life += 1
         config = self.scenario.config(self.name, self.life, is_newer=self.is_newer)
+        lookups = SimulatedLookups(self._registry, self.clock.monotonic_s, self.clock.sleep)
+        self._documents[:] = [documents.Documents(lookups, self.clock.monotonic_s)]
         self._watch = Reporter(config.service, self.clock, *_telling(self.clock.monotonic_s))
         self._worker = LoopRunner(
             config,

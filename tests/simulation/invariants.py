@@ -80,8 +80,8 @@ def folded(entries: Iterable[Entry]) -> dict[bytes, bytes]:
 
 def check(world: "World") -> None:
     """I1 to I5, I8, I9 and I11, of a run that has come to its end."""
-    model = _modelled(world)
     outputs, letters = _traces(world)
+    model = _modelled(world, letters)
     waiting = {p for group in model.waiting.values() for p in group.places.values()}
     for place, sent in world.sent.items():
         expected = model.expected.get(place)
@@ -97,8 +97,15 @@ def check(world: "World") -> None:
     _check_closed(world.log)
 
 
-def _modelled(world: "World") -> Model:
+def _modelled(world: "World", letters: Mapping[Place, list[Record]]) -> Model:
     model = Model(world.case, world.sent, _carried(world))
+    model.has_found_no_schema = lambda place: (
+        place != world.last
+        and any(
+            dict(letter.headers or [])[DeadLetter.REASON] == Reason.MISSING_ID.encode()
+            for letter in letters.get(place, ())
+        )
+    )
     reached: dict[PartitionId, int] = defaultdict(int)
     applied: dict[PartitionId, int] = defaultdict(int)
     last: dict[PartitionId, int] = defaultdict(lambda: -1)
@@ -231,6 +238,8 @@ def _check_fate(
     told = dict(letters[0].headers or [])
     if told[DeadLetter.REASON] != expected.reason.encode():
         raise Broken("I4", f"{place} is {expected.reason}, reported as {told[DeadLetter.REASON]!r}")
+    if expected.cause.encode() not in (told.get(DeadLetter.CAUSE) or b""):
+        raise Broken("I4", f"{place} {expected.cause}, reported as {told[DeadLetter.CAUSE]!r}")
     original = (told.get(DeadLetter.ORIGINAL) or b"").decode() or None
     if original != expected.original:
         raise Broken("I4", f"{place} repeats {expected.original}, and {original} is reported")

@@ -20,6 +20,7 @@ import state.segment
 import state.strategies.ring
 import state.strategies.window
 from service.dedup.evaluator import FastPaths
+from service.processor.failures import FailureHandler
 from service.processor.reporter import AddressCounters, Reporter
 from state.cache import Cache
 from state.strategies.ring_memory import IndexedRing
@@ -76,6 +77,8 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
             undo.enter_context(patch.object(owner, name, _told(getattr(owner, name), tell)))
 
         told(FastPaths, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
+        told(Reporter, "aborted", lambda *_: met.update(["aborted"]))
+        told(FailureHandler, "refused", lambda *_: met.update(["refused by the broker"]))
         told(IndexedRing, "__init__", lambda *_: met.update(["compact rings"]))
         told(Reporter, "committed", lambda *_: log.step("applying"))
         told(Cache, "apply", lambda *_: log.step("applying"))

@@ -16,6 +16,7 @@ from service.queries.ids import ClearAddress, ForgetId, ImportIds
 from state.model import NO_CLAIM, Claim, PartitionId
 from state.segment import FORGOTTEN
 from tests.oracle.model import DequeRing
+from tests.simulation.registry import CAUSES, REGISTERED_LATE, UNKNOWN_CAUSE
 from tests.simulation.rules import (
     GROUP_SIZE_MAX,
     GROUPS_MAX,
@@ -47,6 +48,8 @@ class Expected(NamedTuple):
     dropped: bool = False
     added: Headers = ()
     """What it carries besides, where it is let through."""
+    cause: str = ""
+    """What its dead letter says, where one can tell."""
 
 
 def named(place: Place) -> str:
@@ -114,6 +117,8 @@ class Model:
         """Of rings, by which is decided."""
         self.is_routed: Callable[[Place], bool] = lambda _place: True
         """Whether a record's input has a route."""
+        self.has_found_no_schema: Callable[[Place], bool] = lambda _place: False
+        """Whether a record was decided before its schema was registered, or had been known."""
         self._touched: set[str] = set()
         self._epochs: Mapping[str, int] = {}
         self.waiting: dict[tuple[PartitionId, str, bytes], Waiting] = {}
@@ -314,12 +319,9 @@ class Model:
         return self.rings.setdefault((source, address), Held(DequeRing(0), {}))
 
     def _judge(self, place: Place, sent: Sent, time_ms: int) -> Expected:
-        if sent.address is None:
-            return Expected(Reason.NO_ADDRESS)
-        if not sent.valid:
-            return Expected(Reason.INVALID_CLAIM)
-        if self._is_fenced(sent):
-            return Expected(Reason.NAME_IN_USE)
+        fault = self._fault(place, sent)
+        if fault is not None:
+            return fault
         self._touch(self._source, _cache(sent))
         rule = self._rule(_cache(sent))
         claim = self._claim(place, sent)
@@ -342,6 +344,20 @@ class Model:
         if claim is not None and not marked:
             rule.accept(claim, time_ms, named(place))
         return Expected(added=added)
+
+    def _fault(self, place: Place, sent: Sent) -> Expected | None:
+        """Why a record is no matter for a rule, if so."""
+        if sent.address is None:
+            return Expected(Reason.NO_ADDRESS)
+        if not sent.valid:
+            return Expected(Reason.INVALID_CLAIM)
+        if self._is_fenced(sent):
+            return Expected(Reason.NAME_IN_USE)
+        if sent.schema in CAUSES:
+            return Expected(Reason.MISSING_ID, cause=CAUSES[sent.schema])
+        if sent.schema == REGISTERED_LATE and self.has_found_no_schema(place):
+            return Expected(Reason.MISSING_ID, cause=UNKNOWN_CAUSE)
+        return None
 
     def _is_silent(self, sent: Sent, claim: Claim | None, original: str | None) -> bool:
         """Whether a duplicate leaves no trace: it is dropped, or was dead-lettered before."""
@@ -403,8 +419,11 @@ class Model:
 
 
 def _cache(sent: Sent) -> str:
-    """What remembers a record: its address, or beside it what was stamped on its way."""
-    is_bridged = is_stamp(sent.identifier) and sent.member is None
+    """What remembers a record: its address, or beside it what was stamped on its way.
+
+    An id that the route has from somewhere else than the headers was not stamped.
+    """
+    is_bridged = is_stamp(sent.identifier) and sent.member is None and not sent.schema
     return (BRIDGE if is_bridged else "") + (sent.address or "")
 
 

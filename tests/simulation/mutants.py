@@ -355,6 +355,78 @@ MUTANTS: Final = (
         "        if len(kept) > HEADERS_MAX:\n",
         "        if False:\n",
     ),
+    # What one route awaits concerns the others, or is awaited without an end.
+    Mutant(
+        "a record that waits stops every partition of its process",
+        "service/processor/fetcher.py",
+        "        self.blocks[source] = Block(sentence, awaits, self._clock.wall_ms())\n"
+        "        self.stop([source])\n",
+        "        self.blocks[source] = Block(sentence, awaits, self._clock.wall_ms())\n"
+        "        self.stop(list(self._fetched))\n",
+    ),
+    Mutant(
+        "the loop sleeps while a record waits",
+        "service/processor/failures.py",
+        "        self.block({source: awaited})\n",
+        "        self.block({source: awaited})\n"
+        "        self._retry_policy.back_off(awaited.sentence)\n",
+    ),
+    Mutant(
+        "the loop waits for a schema",
+        "service/schemas/documents.py",
+        "        accepted = [number for number in numbers if self._lookups.want(number, route)]\n",
+        "        accepted = [number for number in numbers if self._lookups.want(number, route)]\n"
+        "        for number in accepted:\n"
+        "            self._lookups.wait(number, WAIT_S)\n",
+    ),
+    Mutant(
+        "a wait is never over",
+        "service/processor/fetcher.py",
+        "            if sentence is None:\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a wait is over at once",
+        "service/processor/fetcher.py",
+        "            sentence = block.awaits()\n",
+        "            sentence = None\n",
+    ),
+    Mutant(
+        "what was read of a partition that waits is decided",
+        "service/processor/failures.py",
+        "        self._poller.skip(waiting)\n",
+        "",
+    ),
+    Mutant(
+        "a missing target is looked for once",
+        "service/processor/dynamic_settings.py",
+        "            self._are_targets_stale = self._are_targets_stale or self.targets.is_missed\n",
+        "",
+    ),
+    Mutant(
+        "the grace of a refused id never ends",
+        "service/schemas/lookups.py",
+        "        if not is_again and now_s - wanted.failed_since_s < GRACE_S:\n",
+        "        if not is_again:\n",
+    ),
+    Mutant(
+        "a refused id has no grace",
+        "service/schemas/lookups.py",
+        "        if not is_again and now_s - wanted.failed_since_s < GRACE_S:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a registry that answers nothing refuses ids",
+        "service/schemas/lookups.py",
+        "                is_there = True\n",
+        "                pass\n            is_there = True\n",
+    ),
+    Mutant(
+        "an id that the registry did not know is unknown for ever",
+        "service/schemas/documents.py",
+        "[each for each, lacking in self._lacking.items() if lacking.until_s < now_s]",
+        "list[int]()",
+    ),
 )
 """Ends by the last stable offset are not among them: the fake answers for `service.kafka.admin`."""
 

@@ -24,11 +24,19 @@ from ringfence.headers import (
 )
 from service.config.addresses import AddressBook, OnDuplicate
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.config.model import LostOffset, MissingId, ResetOffset, Scope
+from service.config.model import (
+    LostOffset,
+    MissingId,
+    ResetOffset,
+    SchemaRegistrySettings,
+    Scope,
+)
 from service.config.tasks import Hop, hops_of
 from state.model import NO_CLAIM, Claim, PartitionId
 from tests.fakes.partition import Headers, Record
+from tests.fakes.schema_registry import FakeSchemas
 from tests.simulation.knobs import Knobs
+from tests.simulation.registry import SCHEMAS, order
 from tests.simulation.rules import RULES, SETTINGS
 
 GROUP = "sim"
@@ -48,6 +56,16 @@ LATE = "late"
 """An input whose route comes and goes over REST."""
 ADDED = "added"
 """An input whose route only a newer file has."""
+AWAITED = "awaited"
+"""An input whose route awaits something of its own, while those of the others are clean."""
+AWAITS: tuple[tuple[str, ...], ...] = (
+    ("schemas",),
+    ("unique",),
+    ("dlq",),
+    ("unique", "dlq"),
+    ("schemas", "unique", "dlq"),
+)
+"""What it may await: schemas, and targets by the ends of their names."""
 PUBLISHED = (PUBLISHER, NUMBER, STREAM, PREVIOUS)
 STAMPED = (b"id0", b"id1", b"id2", b"id3", b"id4", b"id5")
 HEADERS_MAX = 65_535
@@ -78,6 +96,8 @@ class Sent:
     """What its publisher tells of itself; read by some strategies."""
     refused: bool = False
     """Whether the broker refuses it on an output, for a reason that no setting shows."""
+    schema: int = 0
+    """The schema that its payload names and its id is read by, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +157,8 @@ class Scenario:
     addresses: tuple[str, ...] = field(default=())
     is_set: bool = False
     """Whether an administrator changes settings meanwhile."""
+    awaits: tuple[str, ...] = ()
+    """What the route of one more input awaits."""
     sets_clocks: bool = False
     """Whether the clocks of instances are set an hour ahead and back."""
 
@@ -158,7 +180,11 @@ class Scenario:
             address=f"{{header:{ADDRESS_HEADER}}}",
             missing_id=self.missing_id,
         )
-        routes = (route, replace(route, name=ADDED, inputs=(ADDED,))) if is_newer else (route,)
+        routes = [route]
+        if self.awaits:
+            routes.append(self._awaiting(route))
+        if is_newer:
+            routes.append(replace(route, name=ADDED, inputs=(ADDED,)))
         service = ServiceSettings(
             group_id=GROUP,
             instance=instance,
@@ -171,13 +197,22 @@ class Scenario:
             by_address_partitions=BY_ADDRESS_PARTITIONS,
         )
         addresses = AddressBook.of(book)
-        return Config(KafkaSettings({}, {}, {}, {}), service, ApiSettings(), routes, addresses)
+        kafka, schemas = KafkaSettings({}, {}, {}, {}), SchemaRegistrySettings(url=FakeSchemas.url)
+        return Config(
+            kafka, service, ApiSettings(), tuple(routes), addresses, schema_registry=schemas
+        )
+
+    def _awaiting(self, route: RouteSettings) -> RouteSettings:
+        awaiting = replace(route, name=AWAITED, inputs=(AWAITED,))
+        if "schemas" not in self.awaits:
+            return awaiting
+        return replace(awaiting, id="{schema:/id}", missing_id="dead_letter")
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Return the topics that are read, if only for a while."""
         late = (LATE,) * self.is_set
-        return (*self.topics, *late, *(ADDED,) * self.rolls)
+        return (*self.topics, *late, *(ADDED,) * self.rolls, *(AWAITED,) * bool(self.awaits))
 
     @property
     def is_administered(self) -> bool:
@@ -207,9 +242,9 @@ class Scenario:
 def scenario(seed: int) -> Scenario:
     """Return what this seed stands for."""
     case, chance = _refused(unstamped(seed)), random.Random(seed + 11)
-    if case.strategy != "ring" or chance.random() < 0.7:
-        return case
-    return replace(case, sent=tuple(map(_stamped, case.sent)))
+    if case.strategy == "ring" and chance.random() >= 0.7:
+        case = replace(case, sent=tuple(map(_stamped, case.sent)))
+    return _awaiting(case)
 
 
 def unstamped(seed: int) -> Scenario:
@@ -289,6 +324,37 @@ def _refused(case: Scenario) -> Scenario:
         replace(each, refused=_is_small(each) and chance.random() < share) for each in case.sent
     )
     return replace(case, sent=sent, names_records=chance.random() < 0.8)
+
+
+def _awaiting(case: Scenario) -> Scenario:
+    """The same, and some of what is sent goes to a route that awaits something of its own."""
+    chance = random.Random(case.seed + 15)
+    if chance.random() < 0.7:
+        return case
+    awaits, share = chance.choice(AWAITS), chance.choice((0.1, 0.3, 0.6))
+    if case.strategy not in {"ring", "window"}:
+        awaits = awaits[awaits[0] == "schemas" :] or ("unique",)  # others read no ids
+
+    def moved(number: int, sent: Sent) -> Sent:
+        is_plain = sent.member is None and sent.valid and not sent.expired and sent.address
+        is_known = sent.identifier is not None and len(sent.identifier) < 64
+        if not (is_plain and is_known and _is_small(sent)) or chance.random() >= share:
+            return sent
+        source = PartitionId(AWAITED, sent.source.partition)
+        schema = chance.choice(SCHEMAS) if "schemas" in awaits else 0
+        return _by_schema(replace(sent, source=source), schema, number)
+
+    sent = tuple(moved(number, each) for number, each in enumerate(case.sent))
+    return replace(case, awaits=awaits, sent=sent)
+
+
+def _by_schema(sent: Sent, schema: int, number: int) -> Sent:
+    """The same with its id in its payload, if there is a schema for that."""
+    if not schema:
+        return sent
+    headers = [each for each in sent.record.headers or [] if each[0] != DUPLICATE_ID]
+    value = order(schema, sent.identifier or b"", b"%d" % number)
+    return replace(sent, schema=schema, record=sent.record._replace(value=value, headers=headers))
 
 
 def _is_small(sent: Sent) -> bool:

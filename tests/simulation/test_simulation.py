@@ -23,13 +23,13 @@ _RUNS_FOR_ALL = 10_000
 @pytest.mark.row(17)
 @pytest.mark.row(26)
 @pytest.mark.row(27)
+@pytest.mark.row(38)
 @pytest.mark.timeout(TIMEOUT_S)
 def test_every_invariant_holds_whatever_step_is_the_last() -> None:
     faults, met = found_by(simulate, RUNS)
     print(f"\n{RUNS:,} seeded runs, {len(faults)} faults; {told(rare(met))}\n\n{table(met)}")
     assert not faults, "\n".join(["replay with make sim SEED=n", *faults[:30]])
     if RUNS >= _RUNS_FOR_ALL and not SEED:
-        assert {"lanes opened", "compact rings", "evictions"} <= met.keys()
         assert not missed(met)
 
 
@@ -67,6 +67,8 @@ def test_nothing_depends_on_a_transactional_id_that_stays(monkeypatch: pytest.Mo
         "an input that was created again passes at the takeover",
         "the mark of a redrive is not written",
         "the mark of a redrive is written too far",
+        "a record that waits stops every partition of its process",
+        "the loop waits for a schema",
     ],
 )
 def test_a_service_that_is_broken_is_found(name: str) -> None:

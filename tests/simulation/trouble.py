@@ -89,6 +89,8 @@ class SeededChance(Chance):
         self.ghosts = case.ghosts
         """How likely a copy of a request stays behind on its way."""
         self.trouble = case.trouble
+        self.reported = 0
+        """How many errors the clients have reported."""
 
     def sends_now(self) -> bool:
         return self._chance.random() < 0.3
@@ -121,6 +123,7 @@ class SeededChance(Chance):
         del topics
         if not self.trouble or self._chance.random() >= self.trouble:
             return None
+        self.reported += 1
         no_right = KafkaError.TOPIC_AUTHORIZATION_FAILED
         code = self._chance.choice((KafkaError._ALL_BROKERS_DOWN, no_right))
         return KafkaError(code, "told by the client")

@@ -18,6 +18,8 @@ from service.metadata.record import MetadataRecord
 from service.metadata.sessions import SessionRecord, record_of
 from service.metadata.topic import MetadataWriter
 from service.queries.ids import ClearAddress, ForgetId, ImportIds
+from service.schemas.documents import UNKNOWN_S
+from service.schemas.lookups import GRACE_S
 from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
@@ -26,8 +28,11 @@ from tests.simulation.coverage import struck
 from tests.simulation.instance import FakeClock, Instance
 from tests.simulation.invariants import Broken, check, check_disk
 from tests.simulation.knobs import turned
-from tests.simulation.model import Change
+from tests.simulation.model import Change, Place
+from tests.simulation.patience import Patience
+from tests.simulation.registry import REGISTERED_LATE, Registry
 from tests.simulation.scenario import (
+    AWAITED,
     GROUP,
     OUTPUT_LIMIT_BYTES,
     TOMBSTONES_KEPT_MS,
@@ -56,12 +61,27 @@ class World:
         self.log.names_records = case.names_records
         self.sent: dict[tuple[str, int, int], Sent] = {}
         self._unsent = list(case.sent)
+        late = [each for each in case.sent if each.schema == REGISTERED_LATE]
+        self._kept_back = late[-1:]
+        """What is sent last of all, when its schema has been registered for a while."""
+        for each in self._kept_back:
+            self._unsent.remove(each)
+        self.last: Place | None = None
+        """Where that stands."""
+        self.registry = Registry(self.log)
+        self._missing = {f"{AWAITED}.{end}" for end in case.awaits} - {f"{AWAITED}.schemas"}
+        """Topics that do not exist yet, for which one route waits."""
+        self._awaiting = random.Random(case.seed + 16)
+        self._waiting = {each.record.value for each in case.sent if each.source.topic == AWAITED}
+        self.struck = 0
+        """How many faults have struck."""
+        self._patience = Patience(self)
         self._refused = {each.record.value for each in case.sent if each.refused}
         self._steps = 0
         self._calm = False
         self._acting: list[Instance] = []
         self.instances = [
-            Instance(str(n), case, self.log, Task(0, hop))
+            Instance(str(n), case, self.log, self.registry, Task(0, hop))
             for n in range(case.instances)
             for hop in case.hops
         ]
@@ -117,6 +137,8 @@ class World:
             self._act(instance)
 
     def _perhaps_rare(self) -> None:
+        if self.case.awaits:
+            self._perhaps_await()
         if self.case.short_ends and self._rarely.random() < 0.05:
             self._hide_an_end()
         if self.case.is_administered and self._rarely.random() < 0.1:
@@ -127,6 +149,32 @@ class World:
             self._roll(self._rarely.choice(self.instances).name)
         if self.case.old_backups and self._days.random() < 0.05:
             self._be_away(self._days.choice(self.instances))
+
+    def _perhaps_await(self) -> None:
+        """The registry goes and comes, and what is missing is made at last."""
+        chance, registry = self._awaiting, self.registry
+        if chance.random() < 0.1:
+            registry.away = chance.choice(("", "", "does not answer", "answered 503"))
+        if chance.random() < 0.1:
+            registry.takes_s = chance.choice((0.0, 0.0, 0.5, 15.0))
+        if chance.random() < 0.02:
+            registry.register()
+        if chance.random() < 0.02 and not self.case.late_output:
+            self._missing -= {chance.choice(sorted(self._missing) or [""])}
+            self._outputs()
+
+    def awaits(self, source: PartitionId, offset: int) -> bool:
+        """Whether a record is of the route that awaits something."""
+        log = self.log.log(*source)
+        assert log is not None  # there is a record
+        record = log.archive[offset].record
+        return record is not None and record.value in self._waiting
+
+    def readable(self, source: PartitionId, start: int) -> list[int]:
+        """Return the offsets of the records from one on that a reader gets now."""
+        log = self.log.log(*source)
+        entries = log.archive[start : log.last_stable] if log else []
+        return [entry.offset for entry in entries if _is_record(entry)]
 
     def _open_session(self) -> None:
         """A publisher takes its name, or takes it over."""
@@ -242,7 +290,9 @@ class World:
             instance.wanted = True
 
     def _act(self, instance: Instance) -> None:
+        before = self._patience.moment(instance)
         self._have(instance, instance.turn)
+        self._patience.judge(before, instance)
 
     def _have(self, instance: Instance, act: Callable[[], None], note: str = "") -> None:
         """Have an instance do something; what offsets are sent for is noted."""
@@ -292,22 +342,26 @@ class World:
         self._steps += 1
         if self._steps in self.case.crashes:
             instance.dead = True
-            self.met[struck(name, "killed")] += 1
+            self._strike(name, "killed")
             raise Crash
         if self._steps in self.case.freezes:
-            self.met[struck(name, "stopped")] += 1
+            self._strike(name, "stopped")
             self._freeze(instance)
         if self.case.slowness and name in SLOW and self.chance.random() < self.case.slowness:
-            self.met[struck(name, "slow")] += 1
+            self._strike(name, "slow")
             self.log.wait(self.chance.choice((1, 4, 11)))
         failures = FAILURES.get(name)
         if failures and self.freedom.trouble and self.chance.random() < self.freedom.trouble:
             failure = self.chance.choice(failures)
-            self.met[struck(name, failure.kind)] += 1
+            self._strike(name, failure.kind)
             instance.has_rival = instance.has_rival or failure is FENCED
             if name == "applying":
                 instance.doomed = True
             raise failure.error()
+
+    def _strike(self, step: str, kind: str) -> None:
+        self.struck += 1
+        self.met[struck(step, kind)] += 1
 
     def _freeze(self, frozen: Instance) -> None:
         """SIGSTOP: the others go on for a while, long enough for any timeout or not."""
@@ -341,25 +395,59 @@ class World:
             mine = [i for i in self.instances if i.hop is hop]
             if not any(i.wanted for i in mine):
                 survivors.append(mine[0])
-        for _ in range(ROUNDS_MAX):
-            if self._done():
-                break
-            for instance in survivors:
-                self._act(instance)
-            self.log.wait(0.2)
-        else:
-            raise Broken("I12", "the inputs are not read to their end")
+        if self.case.awaits:
+            self._go_on(survivors, self._is_clean_done)
+            if self._awaiting.random() < 0.3:
+                until_ms = self.log.now_ms + 2_000 * GRACE_S
+                self._go_on(survivors, lambda: self.log.now_ms >= until_ms)
+            self._repair()
+        self._go_on(survivors, self._done)
+        if self._kept_back:
+            self.log.wait(UNKNOWN_S + 1)
+            self._unsent, self._kept_back = self._kept_back, []
+            self._publish(1)
+            self.last = list(self.sent)[-1]
+            self._go_on(survivors, self._done)
         self.log.wait(60)
         while any(producing.markers for producing in self.log.producing.values()):
             self.log.tick()
 
-    def _done(self) -> bool:
+    def _go_on(self, survivors: list[Instance], is_done: Callable[[], bool]) -> None:
+        for _ in range(ROUNDS_MAX):
+            if is_done():
+                return
+            for instance in survivors:
+                self._act(instance)
+            self.log.wait(0.2)
+        raise Broken("I12", "the inputs are not read to their end")
+
+    def _repair(self) -> None:
+        """All that one route awaits is there at last, but for what the registry refuses."""
+        self.registry.away, self.registry.takes_s = "", 0.0
+        self.registry.register()
+        self._missing.clear()
+        self._outputs()
+
+    def _is_clean_done(self) -> bool:
+        """Whether every partition is read to its end of which no record awaits anything."""
+        return self._done(
+            lambda source, start: any(
+                self.awaits(source, offset) for offset in self.readable(source, start)
+            )
+        )
+
+    def _done(
+        self, may_wait: Callable[[PartitionId, int], bool] = lambda _source, _start: False
+    ) -> bool:
+        """Whether the inputs are read to their end, but for partitions that may wait."""
         for hop in self.case.hops:
             committed = self.log.group(consumer_group(GROUP, hop)).committed
             topics = self.case.inputs if hop is Hop.INPUTS else (by_address(GROUP),)
             for log in (log for name in topics for log in self.log.logs[name].partitions):
                 found = committed.get(PartitionId(log.topic, log.number))
                 reached = found.offset if found else 0
+                if may_wait(PartitionId(log.topic, log.number), reached):
+                    continue
                 if found and hop is self.case.hops[-1] and not self.setting.is_settled(found):
                     return False
                 if any(_is_record(entry) for entry in log.archive[max(reached, log.start) :]):
@@ -389,17 +477,18 @@ class World:
 
     def _outputs(self) -> None:
         for name in self.case.inputs:
-            if f"{name}.unique" not in self.log.logs:
+            if f"{name}.unique" not in self.log.logs.keys() | self._missing:
                 self.log.create_topic(
                     f"{name}.unique",
                     self.case.output_partitions,
                     record_bytes_max=self.case.output_bytes_max,
                     limit_bytes=OUTPUT_LIMIT_BYTES,
                 )
-                self.log.create_topic(f"{name}.dlq", self.case.partitions)
                 self.log.logs[f"{name}.unique"] = replace(
                     self.log.logs[f"{name}.unique"], refuses=self._refuses
                 )
+            if f"{name}.dlq" not in self.log.logs.keys() | self._missing:
+                self.log.create_topic(f"{name}.dlq", self.case.partitions)
 
     def _refuses(self, record: Record) -> bool:
         """Whether a record is refused on an output; its value names it."""
