@@ -191,6 +191,7 @@ BOMBS: Final = {
         for codec, count in IN_ONE_BATCH.items()
     },
     "tiny records in one batch": Bomb(each_with_an_id(200_000, tiny), batch=BATCH),
+    "large groups": Bomb(in_groups(40, 16, LARGE), more=IMPATIENT),
     "many groups": Bomb(in_groups(5_000, 1, b""), more=IMPATIENT),
     "schemas": Bomb(with_schemas, route=SCHEMA_ROUTE, clean=framed),
     "JSON": Bomb(
