@@ -48,7 +48,8 @@ class Venue:
     def input(self, workload: Workload) -> str:
         """Return the topic that holds the workload, writing it on first use."""
         if workload not in self._inputs:
-            topic = f"input-{len(self._inputs)}"
+            self._runs += 1
+            topic = f"input-{self._runs}"
             is_ahead = workload.odd == "ahead"
             self.create(topic, workload.partitions, _ANY_TIME if is_ahead else {})
             write(workload, self.client, topic)

@@ -1,9 +1,8 @@
 """Refused series: records that are dead-lettered for themselves, and what they cost the others.
 
-Each input has such a record among so many: its output refuses it, or its id cannot be read. An
-input for an output that refuses is measured with one that takes all, too; an input of payloads
-that cannot be read is compared with one of good ones. Every run has a second route, whose records
-are all good.
+Each input has such a record among so many: its output refuses it, or its id cannot be read. It is
+compared with the same input without such records, in turns. Every run has a second route, whose
+records are all good.
 """
 
 from collections.abc import Mapping
@@ -12,111 +11,111 @@ from typing import Final, NamedTuple
 
 from bench.arms import RINGFENCE, running
 from bench.finding import Finding, Row, shown
-from bench.progress import Pace, follow, pace
+from bench.machine import cpu_s
+from bench.progress import Point, follow, pace
 from bench.results import Spread
+from bench.series.stages import LOOP
 from bench.session import Session
 from bench.workload import LARGE_BYTES, Odd, Workload
-from service.kafka.model import UNLIMITED
 
 _ONE_IN: Final = (20, 100, 1_000)
 _TITLE: Final = "One record in so many is dead-lettered for itself: Ringfence"
-_GOOD: Final = Workload(records=400_000, seed=2)
+_RECORDS: Final = 600_000
+_BESIDE: Final = Workload(_RECORDS, seed=2)
 
 
 class Kind(NamedTuple):
-    """A kind of refused record, and the settings of an output that refuses it or takes it."""
+    """A kind of record that is dead-lettered, among good ones."""
 
-    refused: Workload
-    taken: Workload
-    refusing: Mapping[str, str] = {}
-    taking: Mapping[str, str] = {}
+    odd: Odd
+    output: Mapping[str, str] = {}
+    """The settings of the output that refuses it."""
+    good: Workload = Workload(_RECORDS)
     id: str = ""
 
 
-def _by_the_output(
-    odd: Odd,
-    records: int = 400_000,
-    *,
-    refusing: Mapping[str, str],
-    taking: Mapping[str, str],
-) -> Kind:
-    same = Workload(records, odd=odd)
-    return Kind(same, same, refusing, taking)
-
-
-def _by_the_decoder(odd: Odd) -> Kind:
-    good = Workload(400_000, id_in_value=True, encoding="avro")
-    return Kind(good._replace(odd=odd), good, id="{schema:/id}")
-
-
+_ENCODED: Final = Workload(_RECORDS, id_in_value=True, encoding="avro")
+_SCHEMA: Final = "{schema:/id}"
 KINDS: Final[Mapping[str, Kind]] = {
-    "no key": _by_the_output("keyless", refusing={"cleanup.policy": "compact"}, taking={}),
-    "timestamp": _by_the_output(
-        "ahead", refusing={}, taking={"message.timestamp.after.max.ms": str(UNLIMITED)}
-    ),
-    "size": _by_the_output(
-        "large", 100_000, refusing={"max.message.bytes": str(LARGE_BYTES)}, taking={}
-    ),
-    "payload": _by_the_decoder("cut"),
-    "unknown schema": _by_the_decoder("schemaless"),
+    "no key": Kind("keyless", {"cleanup.policy": "compact"}),
+    "timestamp": Kind("ahead"),
+    # The producer's batches are as small as its outputs take them, also those of good records.
+    "size": Kind("large", {"max.message.bytes": str(LARGE_BYTES)}, Workload(200_000)),
+    "payload": Kind("cut", good=_ENCODED, id=_SCHEMA),
+    "unknown schema": Kind("schemaless", good=_ENCODED, id=_SCHEMA),
 }
 
 
-class Paces(NamedTuple):
-    """How fast both routes were in one run."""
+class Run(NamedTuple):
+    """Records a second, and the loop's CPU time for a record of either route."""
 
-    refused: Pace
-    good: Pace
+    both: float
+    """Of both routes: the client reads them one after the other, or in turns, as it likes."""
+    beside: float
+    """Of the second route, from its first commit to its last."""
+    loop_us: float
 
 
 def refused(session: Session) -> Finding:
-    """Measure each kind and share, with an output that refuses and with one that takes."""
+    """Measure each kind and share beside the same input without such records."""
     rows: list[Row] = []
     for name, kind in KINDS.items():
         for every in _ONE_IN:
-            bad, good = (
-                session.sized(each._replace(odd_every=every)) for each in (kind.refused, kind.taken)
-            )
-            refusing, taking = list[Paces](), list[Paces]()
-            for _ in range(session.rounds):
-                taking.append(_paces(session, good, kind.taking, kind.id))
-                refusing.append(_paces(session, bad, kind.refusing, kind.id))
-            for workload in {bad, good}:
-                session.venue.forget(workload)
-            row = _row(refusing, taking)
+            good = session.sized(kind.good)
+            bad = good._replace(odd=kind.odd, odd_every=every)
+            pairs = [
+                (_run(session, bad, kind), _run(session, good, kind)) for _ in range(session.rounds)
+            ]
+            session.venue.forget(bad)
+            row = _row(pairs)
             told = ", ".join(f"{column}: {shown(cell)}" for column, cell in row.items())
             session.say(f"{name}, one in {every:,}: {told}")
-            rows.append({"refused for": name, "one in": every, **row})
-    settings = {"messages": session.sized(_GOOD).records, "partitions": _GOOD.partitions}
+            rows.append({"dead-lettered for": name, "one in": every, **row})
+    settings = {"messages": session.sized(_BESIDE).records, "partitions": _BESIDE.partitions}
     return Finding(_TITLE, settings, rows)
 
 
-def _paces(session: Session, workload: Workload, output: Mapping[str, str], template: str) -> Paces:
-    venue, good = session.venue, session.sized(_GOOD)
-    beside = venue.input(good)
-    setup = {"output_settings": output, "beside": beside}
-    ids = {"id": template, "missing_id": "dead_letter"}
-    with venue.reading(RINGFENCE, workload, **setup, **ids) as stage:
-        venue.create(stage.output_beside, good.partitions)
-        inputs = (stage.input, workload), (beside, good)
-        with running(RINGFENCE, stage) as one, ThreadPoolExecutor(len(inputs)) as pool:
-            followed = [
-                pool.submit(
-                    list,
-                    follow(
-                        venue.client, stage.group, topic, each.partitions, each.records, one.check
-                    ),
+def _run(session: Session, workload: Workload, kind: Kind) -> Run:
+    venue, other = session.venue, session.sized(_BESIDE)
+    setup = {
+        "beside": venue.input(other),
+        "id": kind.id,
+        "missing_id": "dead_letter",
+        "output_settings": kind.output,
+    }
+    with venue.reading(RINGFENCE, workload, **setup) as stage:
+        venue.create(stage.output_beside, other.partitions)
+        with running(RINGFENCE, stage) as one, ThreadPoolExecutor() as pool:
+
+            def followed(topic: str, each: Workload) -> list[tuple[Point, float]]:
+                points = follow(
+                    venue.client, stage.group, topic, each.partitions, each.records, one.check
                 )
-                for topic, each in inputs
-            ]
-            return Paces(*(pace(points.result()) for points in followed))
+                return [(point, cpu_s(one.pid)[LOOP]) for point in points]
+
+            inputs = (stage.input, workload), (stage.beside, other)
+            futures = [pool.submit(followed, *each) for each in inputs]
+            routes = [future.result() for future in futures]
+    begun_s = min(route[0][0].at_s for route in routes)
+    ended_s = max(route[-1][0].at_s for route in routes)
+    used_s = max(route[-1][1] for route in routes) - min(route[0][1] for route in routes)
+    records = sum(route[-1][0].records - route[0][0].records for route in routes)
+    beside = pace([point for point, _ in routes[1]]).whole
+    return Run(records / (ended_s - begun_s), beside, used_s * 1e6 / records)
 
 
-def _row(refusing: list[Paces], taking: list[Paces]) -> Row:
-    pairs = list(zip(refusing, taking, strict=True))
+def _row(pairs: list[tuple[Run, Run]]) -> Row:
+    """Return what was measured with such records, and its ratios to that without."""
+
+    def ratio(index: int) -> Spread:
+        return Spread.of(bad[index] / good[index] for bad, good in pairs)
+
+    bad = [each for each, _ in pairs]
     return {
-        "messages a second": Spread.of(each.refused.whole for each in refusing),
-        "as if taken": Spread.of(one.refused.whole / other.refused.whole for one, other in pairs),
-        "second route, a second": Spread.of(each.good.whole for each in refusing),
-        "as beside taken": Spread.of(one.good.whole / other.good.whole for one, other in pairs),
+        "both routes, a second": Spread.of(each.both for each in bad),
+        "as without": ratio(0),
+        "second route, a second": Spread.of(each.beside for each in bad),
+        "second as without": ratio(1),
+        "loop, µs a message": Spread.of(each.loop_us for each in bad),
+        "loop as without": ratio(2),
     }
