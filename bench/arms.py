@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from bench.encoded import registry_url
 from bench.java import classpath
-from service.supervisor.watchdog import with_heap_tuned
+from service.supervisor.heap import with_heap_tuned
 from tools.broker.embedded import LAUNCH
 from tools.jars import java_command
 

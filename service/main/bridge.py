@@ -24,10 +24,10 @@ from service.config.load import ConfigErrors
 from service.errors import ExitCode
 from service.queries.inbox import QueryInbox
 from service.queries.status import ServiceInfo, ServiceStatus, StatusBoard
+from service.supervisor.heap import keep_freed_memory
 from service.supervisor.watchdog import (
     Watchdog,
     calm_garbage_collector,
-    keep_freed_memory,
     raise_descriptor_limit,
 )
 from service.telemetry import logging as log

@@ -1,4 +1,4 @@
-"""Watchdog: a thread that ends the process when its loop hangs; and the process's memory tuning.
+"""Watchdog: a thread that ends the process when its loop hangs; and the limits of the process.
 
 A call into the Kafka client may never return (librdkafka #5456), and a thread cannot be interrupted
 there. Invariant: the watchdog never ends a loop that sends heartbeats, uses CPU time, or could not
@@ -7,7 +7,6 @@ as the limit.
 """
 
 import contextvars
-import ctypes
 import faulthandler
 import gc
 import os
@@ -15,7 +14,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -129,33 +128,9 @@ _YOUNG_OBJECTS: Final = 100_000
 
 _GENERATIONS: Final = 20
 
-
-# The values of malloc.h.
-_M_TRIM_THRESHOLD: Final = -1
-
-_M_TOP_PAD: Final = -2
-
-_M_MMAP_THRESHOLD: Final = -3
-
-_KEPT_BYTES: Final = 256 * 1024 * 1024
-
-_TAKEN_BYTES: Final = 16 * 1024 * 1024
-
-_LARGE_BYTES: Final = 32 * 1024 * 1024
-"""The largest threshold that glibc accepts for allocations by mmap."""
-
 _DESCRIPTORS: Final = 65_536
 _BASE_DESCRIPTORS: Final = 128
 """For the clients' connections to brokers, libraries, the log and pipes."""
-
-_TUNABLES: Final = "GLIBC_TUNABLES"
-
-_ARENAS: Final = "glibc.malloc.arena_max"
-
-_ARENAS_TOO: Final = "MALLOC_ARENA_MAX"
-"""The older environment variable, which is often set in containers."""
-
-_HEAP: Final = {"glibc.malloc.hugetlb": 1, _ARENAS: 128}
 
 
 def calm_garbage_collector() -> None:
@@ -176,20 +151,6 @@ def drop_cycles() -> None:
     of an earlier loop would keep its threads and connections for many batches.
     """
     gc.collect()
-
-
-def keep_freed_memory() -> None:
-    """Make the C library keep the memory that a batch has freed for the next one.
-
-    glibc returns the end of its heap to the system as soon as 128 KiB of it are free, and each page
-    that it takes again is a page fault. Depending on the heap's layout this costs up to a quarter
-    of the loop's time; with this setting less, but not always nothing. Without glibc, do nothing.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_TOP_PAD, _TAKEN_BYTES)
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def raise_descriptor_limit() -> int:
@@ -216,23 +177,3 @@ def descriptors_needed(config: Config) -> int:
     inputs = sum(len(route.inputs) for route in config.routes if route.scope == "partition")
     stores = inputs + (config.service.by_address_partitions if by_address else 0)
     return _BASE_DESCRIPTORS + max(config.api.connections_max, OPEN_FILES_MAX * stores)
-
-
-def with_heap_tuned(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with glibc tunables for the heap of a worker.
-
-    Huge pages: a batch is spread over thousands of small pages, more than the TLB covers, and the
-    page walks take a fifth of the loop's time (`bench.full --only stages`). This needs glibc 2.35,
-    and a kernel whose transparent_hugepage is `madvise` or `always`.
-
-    An arena for each thread: the clients have more threads than the default of eight arenas per
-    core. By chance, the fetching thread would share the arena of the loop, so that they contend
-    for its lock and scatter each other's allocations. Such a run takes a fifth more time.
-
-    glibc reads the tunables once, when a process starts; values that are already set are kept.
-    Other C libraries ignore them.
-    """
-    given = environment.get(_TUNABLES, "")
-    already_set = f"{given}:{_ARENAS}" if _ARENAS_TOO in environment else given
-    added = [f"{name}={value}" for name, value in _HEAP.items() if name not in already_set]
-    return {**environment, _TUNABLES: ":".join(filter(None, (given, *added)))}

@@ -22,6 +22,7 @@ from service.config.tasks import Task
 from service.queries.errors import Busy, Unavailable
 from service.queries.registry import Answer, Query
 from service.queries.status import WorkerPhase, WorkerStatus
+from service.supervisor.heap import with_heap_tuned
 from service.supervisor.protocol import (
     Channel,
     MetricsReply,
@@ -38,7 +39,6 @@ from service.supervisor.protocol import (
     WorkerSetup,
 )
 from service.supervisor.status import NO_COUNTS, CumulativeCounts, WorkerState
-from service.supervisor.watchdog import with_heap_tuned
 from service.telemetry.aggregation import MetricFamily, counted, joined
 
 Reply = Answer | tuple[MetricFamily, ...]

@@ -14,7 +14,6 @@ from concurrent.futures import CancelledError, Future
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -30,6 +29,7 @@ from service.queries.inbox import QueryInbox
 from service.queries.registry import Answer
 from service.queries.status import ServiceStatus, StatusBoard
 from service.schemas.documents import connect
+from service.supervisor.heap import FreedMemory, keep_freed_memory, memory_bytes
 from service.supervisor.protocol import (
     Channel,
     MetricsReply,
@@ -49,7 +49,6 @@ from service.supervisor.watchdog import (
     Watchdog,
     calm_garbage_collector,
     drop_cycles,
-    keep_freed_memory,
 )
 from service.supervisor.worker import LoopRunner
 from service.telemetry import logging as log
@@ -119,6 +118,7 @@ class WorkerProcess:
         threading.Thread(target=self._report, name="ringfence-report", daemon=True).start()
         self._watchdog.start()
         keep_freed_memory()
+        FreedMemory().start()
         calm_garbage_collector()
         try:
             self._worker.run()
@@ -192,15 +192,6 @@ class WorkerProcess:
 def _exit_orphaned() -> None:
     """Exit because the supervisor is gone; the next process aborts any open transaction."""
     os._exit(ExitCode.NO)
-
-
-def memory_bytes() -> int | None:
-    """Return the resident memory of this process; None if the system cannot report it."""
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return None
-    return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
 def die_with(supervisor_pid: int) -> None:
