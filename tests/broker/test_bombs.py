@@ -200,6 +200,15 @@ BOMBS: Final = {
 }  # fmt: skip
 
 
+ALIKE: Final = {
+    "values, lz4",
+    "many headers",
+    *(f"values in one batch, {codec}" for codec in ("lz4", "gzip", "snappy")),
+    "many groups",
+}
+"""Those that differ little from another one; they run with the long tests."""
+
+
 @pytest.fixture
 def registry() -> Iterator[FakeRegistry]:
     fake = FakeRegistry()
@@ -244,7 +253,13 @@ class Watch:
 
 
 @pytest.mark.usefixtures("busy_cores")
-@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        pytest.param(bomb, id=name, marks=[pytest.mark.long] if name in ALIKE else [])
+        for name, bomb in BOMBS.items()
+    ],
+)
 def test_a_bomb_takes_what_is_stated_from_the_others_and_has_one_fate(
     desk: Desk, registry: FakeRegistry, bomb: Bomb
 ) -> None:

@@ -25,6 +25,7 @@ from service.queries.ids import (
     ImportIds,
 )
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
+from service.supervisor.heap import memory_bytes
 from service.supervisor.protocol import (
     Channel,
     MetricsReply,
@@ -40,7 +41,7 @@ from service.supervisor.protocol import (
     WorkerReport,
     WorkerSetup,
 )
-from service.supervisor.worker_process import die_with, memory_bytes
+from service.supervisor.worker_process import die_with
 from service.telemetry.aggregation import MetricFamily, MetricPoint
 
 GROUP = "g"
