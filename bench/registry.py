@@ -11,8 +11,10 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.sharedctypes import Synchronized
+from socketserver import BaseServer
 from typing import Final, NamedTuple
 
 from bench.encoded import AVRO, PROTOBUF
@@ -98,25 +100,22 @@ class TroubledRegistry:
 
 
 def _serve(port: int, mode: "Synchronized[int]") -> None:
-    class Handler(_Handler):
-        @property
-        def trouble(self) -> Trouble | None:
-            number: int = mode.value
-            return None if number == _HEALTHY else TROUBLES[number]
-
-    ThreadingHTTPServer((HOST, port), Handler).serve_forever()
+    ThreadingHTTPServer((HOST, port), partial(_Handler, mode)).serve_forever()
 
 
 class _Handler(BaseHTTPRequestHandler):
-    @property
-    def trouble(self) -> Trouble | None:
-        """What is wrong now."""
-        raise NotImplementedError
+    def __init__(
+        self, mode: "Synchronized[int]", request: socket.socket, client: object, server: BaseServer
+    ) -> None:
+        """`mode` is the index of the trouble that it is in."""
+        self._mode = mode
+        super().__init__(request, client, server)  # which handles the request
 
     def do_GET(self) -> None:
         """Answer about an id, in the way of the trouble if it concerns that id."""
         number = int(self.path.rpartition("/")[2])
-        trouble = self.trouble
+        mode = self._mode.value
+        trouble = None if mode == _HEALTHY else TROUBLES[mode]
         with contextlib.suppress(OSError):  # the client does not wait any longer
             if trouble is None or not (trouble.is_of_all or number % 2):
                 self._answer(200, _RIGHT)

@@ -16,7 +16,7 @@ from typing import Final
 
 from confluent_kafka import Message, Producer
 
-from bench.encoded import encoded, packed
+from bench.encoded import encoded, packed, with_schema
 from bench.workload import Client
 from ringfence.headers import DeadLetter, Reason
 
@@ -27,7 +27,6 @@ _RECENT: Final = 50
 """The others have one of so many schemas that were new last."""
 _TICK_S: Final = 0.02
 _FLUSH_S: Final = 30.0
-_ID_BYTES: Final = 4
 _REST: Final = packed("avro", b'{"note":"a record of the first route"}')
 _ACCEPTED: Final = "accepted"
 
@@ -105,5 +104,4 @@ def fates(schemas: Sequence[int], decided: Iterable[Message]) -> Mapping[str, in
 
 def value_of(number: int, schema: int) -> bytes:
     """Return the payload of a record."""
-    body = encoded("avro", b"%036d" % number, _REST)[1 + _ID_BYTES :]
-    return b"\0" + schema.to_bytes(_ID_BYTES) + body
+    return with_schema(schema, encoded("avro", b"%036d" % number, _REST))

@@ -55,14 +55,14 @@ class ExitError(Exception):
         self.sentence = sentence
 
 
-def missing_input(names: str) -> str:
+def missing_inputs(*names: str) -> str:
     """Return what is awaited while inputs do not exist or are kept from us, and what to do.
 
-    A broker does not tell which it is.
+    A broker does not say which it is.
     """
     return (
-        f"the input {names}: it does not exist, or may not be read; create it, or grant READ, "
-        "DESCRIBE and DESCRIBE_CONFIGS on it"
+        f"the input {', '.join(names)}: it does not exist, or may not be read; create it, or "
+        "grant READ, DESCRIBE and DESCRIBE_CONFIGS on it"
     )
 
 

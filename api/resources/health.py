@@ -18,7 +18,7 @@ from api.ports import ServiceView, StatusPort
 from api.principal import principal_of
 from api.problems import UNHEALTHY, Check, ProblemExtras, problem_response
 from service.config.tokens import LEVELS
-from service.errors import missing_input
+from service.errors import missing_inputs
 from service.queries.status import ServiceStatus
 from service.telemetry.metrics import CONTENT_TYPE
 
@@ -205,7 +205,7 @@ def _blocked_check(status: ServiceStatus, *, by_name: bool) -> Iterator[Check]:
     """
     waiting = [each for each in status.partitions if each.waiting_for is not None]
     sentences = sorted({each.waiting_for for each in waiting if each.waiting_for is not None})
-    sentences += [missing_input(name) for name in status.inputs_missing]
+    sentences += [missing_inputs(name) for name in status.inputs_missing]
     if not sentences:
         return
     count = f"{len(waiting)} of {len(status.partitions)} owned partitions wait, others go on; "

@@ -11,7 +11,7 @@ from service.cli.cells import Cell, age, count, phase, share, size, span, word
 from service.cli.command import CommandContext, Risk, confirm, noun, single, verb
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import NOT_FOUND, ApiError
-from service.errors import ExitCode, missing_input
+from service.errors import ExitCode, missing_inputs
 from service.formatting import duration, plural
 
 app = single()
@@ -161,7 +161,7 @@ def _blocked(now: StatusReport) -> list[str]:
             waiting[each["waiting_for"]] = waiting.get(each["waiting_for"], 0) + 1
     found = [f"{text} ({plural(number, 'partition')})" for text, number in waiting.items()]
     missing = now.status.get("inputs_missing", [])
-    return [*found, *(missing_input(name) for name in missing)]
+    return [*found, *(missing_inputs(name) for name in missing)]
 
 
 def _flow(now: StatusReport, before: StatusReport | None) -> Table:

@@ -70,7 +70,7 @@ class TopicInfo(NamedTuple):
     """Its settings of `TIME_LIMITS`, as far as its broker knows them."""
     is_readable: bool = True
     is_writable: bool = True
-    """Whether we may read it, and write to it, as far as its broker tells."""
+    """Whether we may read it, and write to it, as far as its broker reports it."""
 
     def limit(self, setting: str) -> int | None:
         """Return its value of `max.message.bytes` or of a time limit; None if it has no such."""

@@ -22,7 +22,7 @@ from service.config.tasks import hops_of
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from service.dedup.route import Template
-from service.errors import missing_input
+from service.errors import missing_inputs
 from service.kafka.errors import PRECAUTIONS, KafkaFailure
 from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
@@ -432,7 +432,7 @@ class Reporter:
             if block.since_ms <= until_ms or block.sentence in self._blocked:
                 lasting.setdefault(block.sentence, []).append(source)
         if self._missing:
-            lasting[missing_input(", ".join(self._missing))] = []
+            lasting[missing_inputs(*self._missing)] = []
         for sentence in lasting.keys() - self._blocked:
             waiting = [f"{each.topic}-{each.partition}" for each in lasting[sentence]]
             _log.warning("blocked", reason=sentence, partitions=waiting[:_NAMES_MAX])

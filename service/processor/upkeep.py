@@ -11,7 +11,7 @@ from service.dedup.decider import give_up
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Plan
 from service.dedup.waiting_order import GroupName
-from service.errors import missing_input
+from service.errors import missing_inputs
 from service.processor.assignment import Assignment
 from service.processor.committer import Committer
 from service.processor.dynamic_settings import ActiveSettings
@@ -74,7 +74,7 @@ class Upkeep:
         """Return what routes wait for if no partition can be read meanwhile; else None."""
         inputs = self._active_settings.inputs
         if inputs.missing and not inputs.input_topics:
-            return missing_input(", ".join(inputs.missing))
+            return missing_inputs(*inputs.missing)
         return self._assignment.fetching.standstill(self._assignment.running)
 
     def find_inputs(self) -> bool:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from service.dedup.output import TargetMissingError
 from service.dedup.plan import Output
-from service.errors import ExitCode, missing_input
+from service.errors import ExitCode, missing_inputs
 from service.kafka.errors import fault_of
 from service.kafka.model import VisibleTopics
 from service.processor.transaction import OutcomeUnknownError
@@ -150,7 +150,7 @@ def test_a_missing_input_is_named_waited_for_and_read_when_it_is_there() -> None
     for _ in range(3):
         living.cluster.wait(6)
         loop.turn()
-        assert waiting_for(living) == missing_input("orders")
+        assert waiting_for(living) == missing_inputs("orders")
     living.cluster.create_topic("orders")
     living.send("a")
     living.cluster.wait(6)

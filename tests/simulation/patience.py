@@ -33,7 +33,7 @@ class Moment(NamedTuple):
 
     loop: Loop
     disturbed: tuple[object, ...]
-    """What tells of failures."""
+    """What changes with a failure."""
     now_ms: int
     decided: int
     """The sum of the offsets that were committed."""
