@@ -1,4 +1,4 @@
-"""Bombs: records that are small in the log and large once they are read, beside busy cores.
+"""Bombs: records that are small in the log and large once they are read.
 
 Each bomb lies between two clean records in one partition, and another route goes on beside it. The
 service stays within the memory of the chart, and in one life; each record has one fate; and what
@@ -201,15 +201,22 @@ BOMBS: Final = {
 }  # fmt: skip
 
 
-LATER: Final = {
-    "values, lz4",
-    "many headers",
-    *(f"values in one batch, {codec}" for codec in ("lz4", "gzip", "snappy")),
-    "many groups",
-    "large groups",
-}
-"""Those that run with the long tests: they differ little from another one, or need a machine that
-runs nothing else. Beside other tests and busy cores large groups take up to 1.3 GB."""
+SHORT: Final = (
+    "values, zstd",
+    "headers",
+    "values in one batch, zstd",
+    "tiny records in one batch",
+    "schemas",
+    "JSON",
+)
+"""Those that run with all tests. The long tests have all, beside a busy process for each core."""
+CASES: Final = (
+    *(pytest.param(BOMBS[name], 0, id=name) for name in SHORT),
+    *(
+        pytest.param(bomb, os.cpu_count() or 1, id=f"{name}, busy cores", marks=pytest.mark.long)
+        for name, bomb in BOMBS.items()
+    ),
+)
 
 
 @pytest.fixture
@@ -221,9 +228,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 @pytest.fixture
-def busy_cores() -> Iterator[None]:
+def _busy(busy_cores: int) -> Iterator[None]:
     with ExitStack() as burners:
-        for _ in range(os.cpu_count() or 1):
+        for _ in range(busy_cores):
             burners.enter_context(burning(1))
         yield
 
@@ -255,14 +262,8 @@ class Watch:
         return seen == self._ends
 
 
-@pytest.mark.usefixtures("busy_cores")
-@pytest.mark.parametrize(
-    "bomb",
-    [
-        pytest.param(bomb, id=name, marks=[pytest.mark.long] if name in LATER else [])
-        for name, bomb in BOMBS.items()
-    ],
-)
+@pytest.mark.usefixtures("_busy")
+@pytest.mark.parametrize(("bomb", "busy_cores"), CASES)
 def test_a_bomb_takes_what_is_stated_from_the_others_and_has_one_fate(
     desk: Desk, registry: FakeRegistry, bomb: Bomb
 ) -> None:
