@@ -24,22 +24,28 @@ def test_a_missing_output_topic_is_waited_for(broker: Broker, new_world: NewWorl
 
 
 REVOKED = {
-    "input": (ResourceType.TOPIC, "-in", AclOperation.READ),
-    "group": (ResourceType.GROUP, "", AclOperation.READ),
-    "transactional id": (ResourceType.TRANSACTIONAL_ID, "", AclOperation.WRITE),
-    "output": (ResourceType.TOPIC, "-out", AclOperation.WRITE),
+    "input": (ResourceType.TOPIC, "-in", AclOperation.READ, "may not be read"),
+    "group": (ResourceType.GROUP, "", AclOperation.READ, "GROUP_AUTHORIZATION"),
+    "transactional id": (
+        ResourceType.TRANSACTIONAL_ID,
+        "",
+        AclOperation.WRITE,
+        "TRANSACTIONAL_ID_AUTHORIZATION",
+    ),
+    "output": (ResourceType.TOPIC, "-out", AclOperation.WRITE, "may not be written"),
 }
 
 
 @pytest.mark.row(24)
 @pytest.mark.row(25)
-@pytest.mark.parametrize(("kind", "end", "operation"), REVOKED.values(), ids=REVOKED)
+@pytest.mark.parametrize(("kind", "end", "operation", "words"), REVOKED.values(), ids=REVOKED)
 def test_a_revoked_right_is_waited_for(
     secured_broker: Broker,
     new_world: NewWorld,
     kind: ResourceType,
     end: str,
     operation: AclOperation,
+    words: str,
 ) -> None:
     client = secured_broker.client_properties
     service_client = {**client, **secured.client_properties(secured.SERVICE)}
@@ -54,6 +60,6 @@ def test_a_revoked_right_is_waited_for(
     world.wait_decided()
     administrator.revoke(right)
     world.send()
-    service.wait_complaint("AUTHORIZATION")
+    service.wait_complaint(words)
     administrator.grant([right])
     world.conclude(service)
