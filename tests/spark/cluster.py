@@ -171,9 +171,9 @@ class Driver:
             eventually(lambda: not self._executor(killed).is_alive, self)
         return True
 
-    def has_kept_frames(self) -> bool:
-        """Whether a reconciliation has kept a part of its results."""
-        return any((self._folder / "checkpoint").glob("*/rdd-*/part-*"))
+    def kept_frames(self) -> set[Path]:
+        """Return the parts of results that reconciliations have kept."""
+        return set((self._folder / "checkpoint").glob("*/rdd-*/part-*"))
 
     def kill_in_batch(self, job: "Job", is_in_batch: Callable[[], bool]) -> bool:
         """Kill the driver and its cluster in a batch; return False if the job ended before."""
