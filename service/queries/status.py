@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
+from service.errors import missing_inputs
+
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
@@ -81,6 +83,12 @@ class ServiceStatus(NamedTuple):
     redriven_accepted: int = 0
     inputs_missing: tuple[str, ...] = ()
     """Inputs that routes name and that do not exist."""
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it waits only since no partition here can be read: the broker does all it can."""
+        blocks = {each.waiting_for for each in self.partitions}
+        return self.waiting_for in {*blocks - {None}, missing_inputs(*self.inputs_missing)}
 
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":

@@ -97,14 +97,27 @@ def running_partitions(status: ServiceStatus) -> int:
 def _phase(
     states: Sequence[WorkerState], *, has_run: bool, stopping: bool
 ) -> tuple[ServicePhase, str | None]:
+    """Return the phase, and what the instance waits for.
+
+    A worker of which every partition is blocked is no reason to wait while another one can read,
+    as a blocked partition is none while its worker can read another one.
+    """
     if stopping:
         return "stopping", None
-    sentences = (_sentence(each, alone=len(states) == 1, has_run=has_run) for each in states)
+    alone = len(states) == 1
+    waiting = [each for each in states if not _stands_still(each)]
+    if not any(each.status is not None and each.status.partitions for each in waiting):
+        waiting = list(states)
+    sentences = (_sentence(each, alone=alone, has_run=has_run) for each in waiting)
     sentence = next(filter(None, sentences), None)
     if sentence is not None:
         return "waiting", sentence
     is_starting = any(each.status is None or not each.has_run for each in states)
     return ("starting" if is_starting else "running"), None
+
+
+def _stands_still(state: WorkerState) -> bool:
+    return state.trouble is None and state.status is not None and state.status.stands_still
 
 
 def _sentence(state: WorkerState, *, alone: bool, has_run: bool) -> str | None:

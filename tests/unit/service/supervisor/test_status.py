@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from service.config.tasks import Hop, Task
+from service.errors import missing_inputs
 from service.queries.status import PartitionStatus, ServiceStatus
 from service.supervisor.status import (
     NO_COUNTS,
@@ -93,6 +94,37 @@ def test_the_first_sentence_counts_and_names_its_worker() -> None:
     assert (told.phase, told.waiting_for) == ("waiting", "worker 1: the broker")
     alone = whole(waiting(part(0), "the broker"))
     assert alone.waiting_for == "the broker"
+
+
+def blocked(standing: WorkerState, sentence: str) -> WorkerState:
+    """All partitions of a worker wait."""
+    standing = waiting(standing, sentence)
+    assert standing.status is not None
+    partitions = [each._replace(waiting_for=sentence) for each in standing.status.partitions]
+    return standing._replace(status=standing.status._replace(partitions=tuple(partitions)))
+
+
+def test_a_worker_that_can_read_nothing_is_waited_for_only_if_no_other_worker_can() -> None:
+    still = blocked(part(0, 0, hop=Hop.ADDRESSES), "a registry")
+    told = whole(still, part(0, 0, 1))
+    assert (told.phase, told.waiting_for) == ("running", None)
+    assert [each.waiting_for for each in told.partitions].count("a registry") == 1
+    of_both = whole(still, blocked(part(0, 0, 1), "a topic"))
+    assert of_both.waiting_for == "worker 0-by-address: a registry"
+    assert whole(still, part(0)).phase == "waiting", "the other one has nothing to read"
+    assert whole(still, waiting(part(0, 0), "the broker")).waiting_for == "worker 0: the broker"
+    hung = still._replace(trouble="hung and will be restarted")
+    assert whole(hung, part(0, 0)).phase == "waiting"
+
+
+def test_inputs_that_are_missing_stop_only_the_worker_that_reads_them() -> None:
+    names = ("orders",)
+    missing = waiting(part(0), missing_inputs(*names))
+    assert missing.status is not None
+    missing = missing._replace(status=missing.status._replace(inputs_missing=names))
+    told = whole(missing, part(0, 0, hop=Hop.ADDRESSES))
+    assert (told.phase, told.inputs_missing) == ("running", names)
+    assert whole(missing).phase == "waiting"
 
 
 def test_a_part_that_is_replaced_is_waited_for() -> None:
