@@ -23,7 +23,7 @@ from service.bridge.topics import TopicMappings
 from service.clock import Clock
 from service.config.kafka_properties import compresses
 from service.errors import ExitCode, ExitError
-from service.kafka.errors import KafkaFailure, Recovery
+from service.kafka.errors import KafkaFailure, Recovery, without_frames
 
 _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_WAIT_S: Final = 0.02
@@ -82,9 +82,9 @@ class BridgeLoop:
                 self.consumer.commit(self._uncommitted)
                 self._committed(shipments)
         except NotDeliveredError as failure:
-            self._not_delivered(failure)
+            self._not_delivered(without_frames(failure))
         except ClusterRefusedError as unanswered:
-            self._unanswered(unanswered)
+            self._unanswered(without_frames(unanswered))
         else:
             self._went_well()
 

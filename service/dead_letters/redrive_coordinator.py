@@ -210,7 +210,7 @@ class RedriveCoordinator:
 
     async def _do(self, runner: RedriveRunner) -> None:
         """Run one job as far as possible now; after a failure it restarts from its saved state."""
-        name, sends = runner.job.id, runner.job.is_running
+        name, sends, failure = runner.job.id, runner.job.is_running, ""
         if sends:
             _log.info("redrive_begins", redrive=name)
         try:
@@ -239,9 +239,11 @@ class RedriveCoordinator:
             await asyncio.sleep(_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - logged, and reported as the job's error
             _log.exception("redrive_failed", redrive=name)
+            failure = f"An internal error: {error!r}; the log has more."
+        if failure:
             await asyncio.sleep(_PAUSE_S)
             with suppress(KafkaException, JobDeletedError):  # then the job is tried again
-                await runner.fail(f"An internal error: {error!r}; the log has more.")
+                await runner.fail(failure)
 
     async def _write(
         self, name: str, change: Callable[[RedriveJob | None], RedriveJob]

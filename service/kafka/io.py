@@ -30,9 +30,9 @@ def send(producer: Producer, records: Sequence[tuple[object, ...]]) -> None:
             deque(starmap(produce, waiting), maxlen=0)
         except BufferError:
             records = records[-1 - length_hint(waiting) :]  # from the one that had no room
-            producer.poll(_ROOM_S)
         else:
             return
+        producer.poll(_ROOM_S)  # outside the `except` block, for the reason in `without_frames`
 
 
 _PAUSE_S: Final = 0.001

@@ -15,7 +15,7 @@ from service.dedup.decider import decide
 from service.dedup.plan import Output, Plan
 from service.dedup.poison_records import PoisonRecords
 from service.dedup.refusal_trace import RefusalTrace
-from service.kafka.errors import CROWDED, DOUBTED, NOT_A_MEMBER, REBALANCED
+from service.kafka.errors import CROWDED, DOUBTED, NOT_A_MEMBER, REBALANCED, without_frames
 from service.processor.assignment import Assignment
 from service.processor.dynamic_settings import ActiveSettings, offset_to_commit
 from service.processor.poll import Poller
@@ -184,14 +184,16 @@ class Committer:
         partitions = self._assignment.running
         self._retry_policy.committed()
         self._reporter.committed(plan, took_s)
-        applied_s = self._clock.monotonic_s()
+        applied_s, damaged = self._clock.monotonic_s(), None
         try:
             apply(plan, changelog_next, partitions, self._cache, self._clock.wall_ms())
-        except StoreCorruptError:
+        except StoreCorruptError as error:
+            damaged = without_frames(error)
+        if damaged is not None:
             # Kafka has committed all of it, and only a part was applied: no local state is valid.
             for source in plan.next_offsets:
                 self._assignment.retake(source, wipe=False)
-            raise
+            raise damaged
         self._reporter.stage("apply", self._clock.monotonic_s() - applied_s)
         held = [partitions[source].addresses for source in plan.next_offsets]
         self._reporter.address_counters.add(plan.tally, held)

@@ -168,7 +168,7 @@ class Loop:
         except KafkaException as error:
             self.failures.refused(without_frames(error).args[0])
         except StoreCorruptError as damaged:
-            self.failures.damaged(damaged)
+            self.failures.damaged(without_frames(damaged))
         else:
             self._retry_policy.turned(waiting, self.upkeep.standstill(), self._has_caught_up)
             if self._retry_policy.is_cut_off(finds_broker=not self.assignment.has_no_broker):

@@ -24,6 +24,7 @@ from service.dedup.partition import (
 from service.dedup.pending_groups import PendingGroups
 from service.errors import ConfigIssue, ExitCode, ExitError
 from service.kafka.clients import Clients
+from service.kafka.errors import without_frames
 from service.kafka.model import ClusterAdmin, TopicInfo
 from service.kafka.topics import by_address_problems, changelog_problems
 from service.processor.fetcher import topic_partition_of
@@ -450,17 +451,20 @@ class PartitionInitializer:
             return
         partition.addresses = addresses_of(store)
         partition.groups = PendingGroups.of(store)
+        contradiction: ExitError | None = None
         try:
             check_changelog(partition, facts, replay.position.changelog_next)
             remembered = bool(partition.addresses or partition.groups.open)
             offset, partition.to_clear = start_offset(
                 partition, facts, self._settings, remembered=remembered
             )
-        except ExitError:
-            if self._is_outdated(partition, facts):
-                self._retake(partition)
-                return
-            raise
+        except ExitError as error:
+            contradiction = without_frames(error)
+        if contradiction is not None:
+            if not self._is_outdated(partition, facts):
+                raise contradiction
+            self._retake(partition)
+            return
         partition.changelog_next = replay.position.changelog_next
         partition.restored_records = replay.records
         self._start(partition, facts, offset)

@@ -152,9 +152,37 @@ class TransactionManager:
             raise TransactionAbortedError(undecided.fault) from None
         producer = self._trusted(waits_for_flush=plan.is_traced)
         began_s = self._clock.monotonic_s()
+        failure = self._attempt(
+            producer, plan, chain([first], parts), build_offsets, group, began_s
+        )
+        if failure is None:
+            return
+        # Outside the `except` blocks, for the reason in `without_frames`.
+        try:
+            if isinstance(failure, Exception):
+                self._abort(producer, plan, _UNDECIDED, began_s)
+                raise failure
+            raise TransactionAbortedError(self._abort(producer, plan, failure, began_s))
+        finally:
+            del failure  # the traceback of an exception refers to this frame
+
+    def _attempt(
+        self,
+        producer: Producer,
+        plan: Plan,
+        outputs: Iterable[Sequence[Output]],
+        build_offsets: OffsetsBuilder,
+        group: object,
+        began_s: float,
+    ) -> KafkaFailure | Exception | None:
+        """Send all and commit it; return why it has to be aborted, None once it is committed.
+
+        It is an exception if neither the broker nor a record is the reason. OutcomeUnknownError if
+        only the broker knows whether it is committed.
+        """
         try:
             self._run(producer.begin_transaction)
-            changelog = self._write(producer, plan, chain([first], parts), began_s)
+            changelog = self._write(producer, plan, outputs, began_s)
             expected = build_offsets({})
             self._send_offsets(producer, expected, group)  # while the records are on their way
             self._deliver(producer)
@@ -167,19 +195,18 @@ class TransactionManager:
             if self._waited_s(began_s) > self._timeout_s:
                 raise TransactionAbortedError(EXPIRED)  # a commit could not be aborted any more
         except (UndecidedError, OutcomeUnknownError) as failed:
+            return failed.fault
+        except TransactionAbortedError as failed:
             fault = failed.fault
-        except (TransactionAbortedError, KafkaException) as failed:
-            fault = _fault_of(producer, failed)
-        except Exception:
-            self._abort(producer, plan, _UNDECIDED, began_s)
-            raise
+        except KafkaException as failed:
+            fault = fault_of(failed.args[0])
+        except Exception as failed:  # noqa: BLE001 - raised again after the abort
+            return failed
         else:
-            aborted = self._end(producer, began_s)
-            if aborted is None:
-                return
-            fault = aborted
-        # Outside the `except` blocks, for the reason in `without_frames`.
-        raise TransactionAbortedError(self._abort(producer, plan, fault, began_s))
+            return self._end(producer, began_s)
+        # A call that finds the transaction failed reports only that, not because of which record.
+        error = _failed(producer)
+        return fault if error is None else fault_of(error.args[0])
 
     def names_bad_records(self, compacted: str) -> bool | None:
         """Return whether the broker names the bad records of a batch (KIP-467); None if unknown.
@@ -350,16 +377,6 @@ def _failed(producer: Producer) -> KafkaException | None:
         if error.args[0].txn_requires_abort() or error.args[0].fatal():
             return error
     return None
-
-
-def _fault_of(producer: Producer, failed: TransactionAbortedError | KafkaException) -> KafkaFailure:
-    """Return why the open transaction has failed, else what a call has raised.
-
-    A call that finds it failed reports only that, and not because of which record.
-    """
-    if error := _failed(producer):
-        return fault_of(error.args[0])
-    return failed.fault if isinstance(failed, TransactionAbortedError) else fault_of(failed.args[0])
 
 
 class _ChangelogWriter:

@@ -153,15 +153,20 @@ class LoopRunner:
         if loop is None:
             return
         self._resumes = self._deciding = True
+        unknown: OutcomeUnknownError | None = None
         try:
             while not self._stopping:
                 self.turn(loop)
             self._reporter.publish("stopping", ())
+        except OutcomeUnknownError as error:
+            unknown = without_frames(error)
         finally:
             self._deciding = False
             self._inbox.abort_running()
             with contextlib.suppress(KafkaException):
                 loop.close(leaves=self._stopping)
+        if unknown is not None:
+            raise unknown
 
     def turn(self, loop: Loop) -> None:
         """Run one turn of a loop, then answer queries; ExitError if its state cannot be used."""

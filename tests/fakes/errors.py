@@ -1,6 +1,23 @@
 """The errors of librdkafka as the fakes raise them: real classes, the flags seen on a broker."""
 
+import sys
+
 from confluent_kafka import KafkaError, KafkaException
+
+from service.errors import ExitError
+from service.processor.committer import NotAppliedError
+
+
+def check_nothing_is_handled() -> None:
+    """Refuse a call of a client while an exception is handled, which the real one would keep alive.
+
+    If the call fails, the binding never frees its exception, nor those that are handled then, nor
+    what their frames hold: all of a transaction. One without frames (`without_frames`) holds
+    nothing, and one that ends the process may.
+    """
+    handled = sys.exception()
+    if handled is not None and not isinstance(handled, (ExitError, NotAppliedError)):
+        assert handled.__traceback__ is None, f"{handled!r} is still handled"
 
 
 def plain(code: int, reason: str) -> KafkaException:

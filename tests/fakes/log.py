@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.kafka.model import UNLIMITED
 from state.model import PartitionId
+from tests.fakes.errors import check_nothing_is_handled
 from tests.fakes.group import Group
 from tests.fakes.partition import Partition, Record
 from tests.fakes.transactions import Producing
@@ -225,6 +226,8 @@ class FakeCluster:
 
     def step(self, name: str) -> None:
         """Note that a client or store comes to `name`; here a process may die."""
+        if name != "close":  # it does not fail
+            check_nothing_is_handled()
         self.tick()
         if self.on_its_way and self.chance.arrives_now():
             self.deliver()

@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as Place
 
 from state.model import PartitionId
-from tests.fakes.errors import abortable, error_of, fenced, plain
+from tests.fakes.errors import abortable, check_nothing_is_handled, error_of, fenced, plain
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Fate, Headers, Partition, Record
@@ -394,6 +394,7 @@ class FakeProducer:
 
     def _refuse_if_failed(self) -> None:
         if self._error is not None:
+            check_nothing_is_handled()
             raise KafkaException(self._error)
 
     def _step(self, name: str) -> None:

@@ -139,18 +139,23 @@ class Instance:
     def _live(self, act: Callable[[], None]) -> None:
         """Do something as the process does it: whatever it does not foresee ends it."""
         try:
+            fault, has_store = None, True
             try:
                 with patch.object(documents, "_of_process", self._documents):
                     act()
             except OutcomeUnknownError as unknown:
+                fault = unknown.fault
+            except StoreFailedError:
+                has_store = False
+            if fault is not None:
                 self._end()
-                self._tell(unknown.fault)
+                self._tell(fault)
+            elif not has_store:
+                self._exit()  # as `LoopRunner` ends by it
         except ExitError as end:
             self._exit()
             if not self._may_end_by(end):
                 raise
-        except StoreFailedError:
-            self._exit()  # as `LoopRunner` ends by it
         except (Crash, MemoryError, NotAppliedError):
             self.kill()
 

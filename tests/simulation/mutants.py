@@ -81,8 +81,8 @@ MUTANTS: Final = (
     Mutant(
         "no abort after an error",
         "service/processor/transaction.py",
-        "        raise TransactionAbortedError(self._abort(producer, plan, fault, began_s))\n",
-        "        raise TransactionAbortedError(fault)\n",
+        "raise TransactionAbortedError(self._abort(producer, plan, failure, began_s))\n",
+        "raise TransactionAbortedError(failure)\n",
     ),
     Mutant(
         "all records of a refused batch are blamed although the broker may mean one",
@@ -209,8 +209,8 @@ MUTANTS: Final = (
         "service/processor/committer.py",
         "            for source in plan.next_offsets:\n"
         "                self._assignment.retake(source, wipe=False)\n"
-        "            raise\n",
-        "            raise\n",
+        "            raise damaged\n",
+        "            raise damaged\n",
     ),
     Mutant(
         "a commit that timed out may be aborted",
