@@ -227,6 +227,7 @@ class Reporter:
         self.address_counters = AddressCounters(clock.wall_ms())
         """Record counts by address."""
         self._waiting_for: str | None = None
+        self._stands_still = False
         self._config_revision = 0
         self._config_fault: str | None = None
         self._hops: tuple[str, ...] = ()
@@ -292,8 +293,12 @@ class Reporter:
         self.metrics.client_error(name)
         _log.warning("client_error", error=name, text=text)
 
-    def waiting(self, sentence: str) -> None:
-        """Set the status to waiting, and thus not ready; `sentence` says what for."""
+    def waiting(self, sentence: str, *, stands_still: bool = False) -> None:
+        """Set the status to waiting; `sentence` says what for.
+
+        `stands_still` is as in `ServiceStatus`.
+        """
+        self._stands_still = stands_still
         if sentence != self._waiting_for:
             self._waiting_for = sentence
             _log.warning("waiting", reason=sentence)
@@ -302,7 +307,7 @@ class Reporter:
     def resumed(self) -> None:
         """Note the end of a wait."""
         _log.info("going_on", reason=self._waiting_for)
-        self._waiting_for = None
+        self._waiting_for, self._stands_still = None, False
         self._published_s = float("-inf")
 
     def turned(self, assignment: Assignment, missing: tuple[str, ...], *, complete: bool) -> None:
@@ -472,6 +477,7 @@ class Reporter:
             redriven=totals.redriven,
             redriven_accepted=totals.redriven_accepted,
             inputs_missing=self._missing,
+            stands_still=self._stands_still,
         )
         self._board.publish(status)
 

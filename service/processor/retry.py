@@ -103,7 +103,7 @@ class RetryPolicy:
         has_waited = self._waiting_since_s is not None or self._stands_still
         self._waiting_since_s, self._stands_still = None, standstill is not None
         if standstill is not None:
-            self._reporter.waiting(standstill)
+            self._reporter.waiting(standstill, stands_still=True)
         elif has_waited:
             self._reporter.resumed()
 

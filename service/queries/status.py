@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from service.errors import missing_inputs
-
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
@@ -84,11 +82,16 @@ class ServiceStatus(NamedTuple):
     inputs_missing: tuple[str, ...] = ()
     """Inputs that routes name and that do not exist."""
 
+    stands_still: bool = False
+    """Whether it waits only since no partition here can be read: the broker refuses nothing."""
+
     @property
-    def stands_still(self) -> bool:
-        """Whether it waits only since no partition here can be read: the broker does all it can."""
-        blocks = {each.waiting_for for each in self.partitions}
-        return self.waiting_for in {*blocks - {None}, missing_inputs(*self.inputs_missing)}
+    def reads(self) -> bool:
+        """Whether any partition here can be read."""
+        return any(
+            each.phase == "running" and not each.paused and each.waiting_for is None
+            for each in self.partitions
+        )
 
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":

@@ -99,15 +99,14 @@ def _phase(
 ) -> tuple[ServicePhase, str | None]:
     """Return the phase, and what the instance waits for.
 
-    A worker of which every partition is blocked is no reason to wait while another one can read,
-    as a blocked partition is none while its worker can read another one.
+    A worker that can read no partition is no reason to wait while another worker can, as a blocked
+    partition is none while its worker can read another one.
     """
     if stopping:
         return "stopping", None
     alone = len(states) == 1
-    waiting = [each for each in states if not _stands_still(each)]
-    if not any(each.status is not None and each.status.partitions for each in waiting):
-        waiting = list(states)
+    reads = any(each.status is not None and each.status.reads for each in states)
+    waiting = (each for each in states if not (reads and _stands_still(each)))
     sentences = (_sentence(each, alone=alone, has_run=has_run) for each in waiting)
     sentence = next(filter(None, sentences), None)
     if sentence is not None:
@@ -117,7 +116,10 @@ def _phase(
 
 
 def _stands_still(state: WorkerState) -> bool:
-    return state.trouble is None and state.status is not None and state.status.stands_still
+    status = state.status
+    if status is None or state.trouble is not None or not state.has_run:
+        return False
+    return status.phase == "waiting" and status.stands_still
 
 
 def _sentence(state: WorkerState, *, alone: bool, has_run: bool) -> str | None:

@@ -38,6 +38,13 @@ def test_a_wait_is_in_the_status_until_it_ends() -> None:
     assert (board.read().phase, board.read().waiting_for) == ("waiting", "for the broker")
     watch.waiting("for its replicas")
     assert board.read().waiting_for == "for its replicas"
+    assert not board.read().stands_still
+    watch.waiting("for a topic", stands_still=True)
+    assert board.read().stands_still
+    watch.waiting("for the broker")
+    assert not board.read().stands_still
+    watch.waiting("for a topic", stands_still=True)
     watch.resumed()
     watch.publish("running", ())
+    assert not board.read().stands_still
     assert board.read().waiting_for is None

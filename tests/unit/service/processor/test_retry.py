@@ -105,6 +105,7 @@ def test_a_standstill_of_all_routes_is_shown_and_ends_with_the_first_that_can_be
         world.turned("a topic")
         world.clock.sleep(1_000)
         assert world.waits_for == "a topic"
+        assert world.board.read().stands_still
     world.turned()
     world.reporter.publish("running", ())
     assert world.waits_for is None

@@ -1,12 +1,11 @@
 """One status of several parts: which phase, which sentence, which counts, and when it is whole."""
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from service.config.tasks import Hop, Task
-from service.errors import missing_inputs
 from service.queries.status import PartitionStatus, ServiceStatus
 from service.supervisor.status import (
     NO_COUNTS,
@@ -96,35 +95,54 @@ def test_the_first_sentence_counts_and_names_its_worker() -> None:
     assert alone.waiting_for == "the broker"
 
 
-def blocked(standing: WorkerState, sentence: str) -> WorkerState:
-    """All partitions of a worker wait."""
+def blocked(standing: WorkerState, sentence: str = "a registry") -> WorkerState:
+    """No partition of a worker can be read."""
     standing = waiting(standing, sentence)
     assert standing.status is not None
     partitions = [each._replace(waiting_for=sentence) for each in standing.status.partitions]
+    status = standing.status._replace(partitions=tuple(partitions), stands_still=True)
+    return standing._replace(status=status)
+
+
+def with_partitions(standing: WorkerState, **change: Any) -> WorkerState:
+    assert standing.status is not None
+    partitions = [each._replace(**change) for each in standing.status.partitions]
     return standing._replace(status=standing.status._replace(partitions=tuple(partitions)))
 
 
 def test_a_worker_that_can_read_nothing_is_waited_for_only_if_no_other_worker_can() -> None:
-    still = blocked(part(0, 0, hop=Hop.ADDRESSES), "a registry")
+    still = blocked(part(0, 0, hop=Hop.ADDRESSES))
     told = whole(still, part(0, 0, 1))
     assert (told.phase, told.waiting_for) == ("running", None)
     assert [each.waiting_for for each in told.partitions].count("a registry") == 1
     of_both = whole(still, blocked(part(0, 0, 1), "a topic"))
     assert of_both.waiting_for == "worker 0-by-address: a registry"
-    assert whole(still, part(0)).phase == "waiting", "the other one has nothing to read"
-    assert whole(still, waiting(part(0, 0), "the broker")).waiting_for == "worker 0: the broker"
+    for other in (
+        part(0),
+        with_partitions(part(0, 0, 1), paused=True),
+        with_partitions(part(0, 0, 1), phase="restoring"),
+        with_partitions(part(0, 0, 1), phase="assigned"),
+    ):
+        assert whole(still, other).waiting_for == of_both.waiting_for
+    assert whole(still, with_partitions(part(0, 0), paused=True), part(1, 1)).phase == "running"
+
+
+def test_what_a_worker_waits_for_elsewhere_counts_whatever_another_one_can_read() -> None:
+    still, other = blocked(part(0, 0, hop=Hop.ADDRESSES)), part(1, 0)
+    assert whole(still, waiting(part(0, 1), "the broker"), other).waiting_for == (
+        "worker 0: the broker"
+    )
     hung = still._replace(trouble="hung and will be restarted")
-    assert whole(hung, part(0, 0)).phase == "waiting"
+    assert whole(hung, other).phase == "waiting"
+    assert still.status is not None
+    stopping = still._replace(status=still.status._replace(phase="stopping"))
+    assert "received SIGTERM" in (whole(stopping, other).waiting_for or "")
 
 
-def test_inputs_that_are_missing_stop_only_the_worker_that_reads_them() -> None:
-    names = ("orders",)
-    missing = waiting(part(0), missing_inputs(*names))
-    assert missing.status is not None
-    missing = missing._replace(status=missing.status._replace(inputs_missing=names))
-    told = whole(missing, part(0, 0, hop=Hop.ADDRESSES))
-    assert (told.phase, told.inputs_missing) == ("running", names)
-    assert whole(missing).phase == "waiting"
+def test_inputs_that_are_missing_from_the_start_are_named() -> None:
+    missing = blocked(part(0), "the input orders")._replace(has_run=False)
+    told = whole(missing, part(0, 0, hop=Hop.ADDRESSES), has_run=False)
+    assert (told.phase, told.waiting_for) == ("waiting", "worker 0: the input orders")
 
 
 def test_a_part_that_is_replaced_is_waited_for() -> None:
