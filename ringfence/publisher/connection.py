@@ -181,18 +181,23 @@ class KafkaConnection:
         except BufferError:
             return False
         except KafkaException as error:
-            raise self._cause(error) from error
-        return True
+            failed = error.args[0]
+        else:
+            return True
+        raise self._cause(failed)
 
     def poll(self, wait_s: float) -> int:
         """Wait up to `wait_s`; return the highest number acknowledged since the last call, or 0."""
+        failed: KafkaError | None = None
         try:
             self._producer.poll(0)
             first = self._consumer.poll(wait_s)
             acks = [] if first is None else [first, *self._consumer.consume(_ACKS_MAX, 0)]
             self._producer.poll(0)
         except KafkaException as error:
-            raise self._cause(error) from error
+            failed = error.args[0]
+        if failed is not None:
+            raise self._cause(failed)
         if self._failure is not None:
             raise self._failure
         return max(map(self._acknowledged, acks), default=0)
@@ -214,11 +219,15 @@ class KafkaConnection:
         except (ValueError, KeyError, TypeError):
             return 0  # a tombstone, or a record of another program
 
-    def _cause(self, error: KafkaException) -> PublisherError:
-        """Return the first failure: a fatal error says only that a gap would follow."""
+    def _cause(self, error: KafkaError) -> PublisherError:
+        """Return the first failure: a fatal error says only that a gap would follow.
+
+        Not to be called in an `except` block: where a call of the client fails (2.16), it never
+        frees an exception that is handled meanwhile, nor its frames, which hold this connection.
+        """
         with suppress(KafkaException):
             self._producer.poll(_REPORT_S)
-        return self._failure or _error(error.args[0])
+        return self._failure or _error(error)
 
     def _on_delivery(self, error: KafkaError | None, _message: KafkaMessage) -> None:
         # The first failure is the cause; later ones are its consequences.

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from service.bridge.clients import BATCH_RECORDS_MAX, BridgeClients
 from service.bridge.forward import Sending
 from service.clock import Clock
-from service.kafka.errors import KafkaFailure, Recovery, fault_of, rejection_of
+from service.kafka.errors import KafkaFailure, Recovery, fault_of, rejection_of, without_frames
 from service.kafka.io import send
 from state.model import PartitionId, Rejection
 
@@ -69,14 +69,17 @@ class BridgeProducer:
         try:
             send(self._producer, records)
         except (KafkaException, SystemError) as error:
-            raise self._not_delivered(error) from error
+            failed = without_frames(error)
+        else:
+            return
+        raise self._not_delivered(failed)  # outside the `except` block: it calls the client
 
     def settle(self, waits: Callable[[float], None]) -> None:
         """Wait until everything is delivered; raise NotDeliveredError if a record is not.
 
         `waits` is called with the seconds without progress; it may raise.
         """
-        producer, moved_s = self._producer, self._clock.monotonic_s()
+        producer, moved_s, failed = self._producer, self._clock.monotonic_s(), None
         assert producer is not None  # prepare comes first
         least = len(producer)
         try:
@@ -85,9 +88,9 @@ class BridgeProducer:
                     least, moved_s = left, self._clock.monotonic_s()
                 waits(self._clock.monotonic_s() - moved_s)
         except (KafkaException, SystemError) as error:
-            raise self._not_delivered(error) from error
-        if self._failed:
-            raise self._not_delivered(None)
+            failed = without_frames(error)
+        if failed is not None or self._failed:
+            raise self._not_delivered(failed)
         self.last_error = ""
 
     def together(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from state.model import PartitionId
+from tests.fakes.errors import check_nothing_is_handled
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Headers, Record
 from tests.fakes.producer import OnDelivery, Queued
@@ -65,6 +66,7 @@ class FakeDelivery:
     def poll(self, timeout: float) -> int:
         """Serve reports."""
         del timeout
+        check_nothing_is_handled()
         return self._serve()
 
     def purge(self) -> None:
@@ -105,5 +107,6 @@ class FakeDelivery:
         return len(reports)
 
     def _refuse_if_failed(self) -> None:
+        check_nothing_is_handled()
         if self._fatal is not None:
             raise KafkaException(self._fatal)
