@@ -212,7 +212,7 @@ def test_a_failure_is_the_ids_if_a_known_one_is_answered_meanwhile() -> None:
     registry.refused[2] = "answered 403: no"
     lookups.want(2, "a")
     lookups.wait(2, LIMIT_S)
-    assert registry.probed == [1]
+    assert set(registry.probed) == {1}  # twice if the first request failed before the wait began
     now_s = GRACE_S
     eventually(lambda: lookups.awaited(2) is None)
     assert lookups.take()[2].result == "refused"
