@@ -19,7 +19,14 @@ from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.refusal_trace import UndecidedError
 from service.kafka.clients import Clients
-from service.kafka.errors import BYSTANDER, KafkaFailure, KafkaFailureError, Recovery, fault_of
+from service.kafka.errors import (
+    BYSTANDER,
+    KafkaFailure,
+    KafkaFailureError,
+    Recovery,
+    fault_of,
+    without_frames,
+)
 from service.kafka.io import send
 from state import pending_group as pending_record
 from state.cache import Cache
@@ -196,17 +203,17 @@ class TransactionManager:
                 raise TransactionAbortedError(EXPIRED)  # a commit could not be aborted any more
         except (UndecidedError, OutcomeUnknownError) as failed:
             return failed.fault
-        except TransactionAbortedError as failed:
-            fault = failed.fault
-        except KafkaException as failed:
-            fault = fault_of(failed.args[0])
+        except (TransactionAbortedError, KafkaException) as failed:
+            refused = without_frames(failed)
         except Exception as failed:  # noqa: BLE001 - raised again after the abort
             return failed
         else:
             return self._end(producer, began_s)
         # A call that finds the transaction failed reports only that, not because of which record.
-        error = _failed(producer)
-        return fault if error is None else fault_of(error.args[0])
+        refused = _failed(producer) or refused
+        if isinstance(refused, TransactionAbortedError):
+            return refused.fault
+        return fault_of(refused.args[0])
 
     def names_bad_records(self, compacted: str) -> bool | None:
         """Return whether the broker names the bad records of a batch (KIP-467); None if unknown.
@@ -220,7 +227,10 @@ class TransactionManager:
         def note(error: KafkaError | None, _message: Message) -> None:
             codes.extend([] if error is None else [error.code()])
 
-        producer = self._trusted(waits_for_flush=True)
+        try:
+            producer = self._trusted(waits_for_flush=True)
+        except TransactionAbortedError:
+            return None  # the next transaction asks for a producer again
         began_s = self._clock.monotonic_s()
         try:
             self._run(producer.begin_transaction)
@@ -375,7 +385,7 @@ def _failed(producer: Producer) -> KafkaException | None:
         producer.begin_transaction()
     except KafkaException as error:
         if error.args[0].txn_requires_abort() or error.args[0].fatal():
-            return error
+            return without_frames(error)  # a caller that keeps it would keep its own frame
     return None
 
 

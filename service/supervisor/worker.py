@@ -218,7 +218,7 @@ class LoopRunner:
         """Handle the error of a change as if the turn had raised it."""
         error, self._change_error = self._change_error, None
         if isinstance(error, StoreCorruptError):
-            loop.failures.damaged(error)
+            loop.failures.damaged(without_frames(error))
         elif error is not None:
             raise error
 

@@ -84,8 +84,11 @@ class Faults:
         self.passed[step] += 1
         assert self.passed.total() < self.steps_max, "it does not come to an end"
         fault = next(self.at.get(step, iter(())), None)
-        if fault is not None:
-            raise fault
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            del fault  # its traceback refers to this frame
 
 
 class Living:

@@ -1,6 +1,8 @@
 """A plan becomes one transaction, whose true outcome is reported: committed, aborted or unknown."""
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
@@ -502,6 +504,31 @@ def test_a_producer_that_is_fenced_in_a_young_transaction_has_a_rival(step: str)
     assert caught.value.fault.fenced
 
 
+@pytest.mark.parametrize("step", ["flush", "send", "send_offsets_to_transaction"])
+def test_what_a_refused_transaction_held_is_freed_without_a_search_for_cycles(step: str) -> None:
+    bench = stuck_bench(refused()) if step == "flush" else Bench()
+    bench.faults.at[step] = (refused() for _ in range(1))  # a list would keep the error
+    refused_plan = plan()
+    held = weakref.ref(refused_plan)
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(TransactionAbortedError):
+            bench.commit(refused_plan)
+        del refused_plan
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_whether_a_broker_names_records_is_unknown_where_no_transaction_begins() -> None:
+    bench = Bench()
+    bench.commit(plan())
+    bench.faults.at["init_transactions"] = iter([refused()])
+    assert bench.transaction_manager.names_bad_records(LOG.topic) is None
+    bench.commit(plan())
+
+
 def test_smaller_batches_need_a_producer_of_their_own() -> None:
     bench = Bench()
     bench.transaction_manager.prepare(999)
@@ -551,7 +578,7 @@ class Stuck(FakeProducer):
 
     def begin_transaction(self) -> None:
         if self.told is not None and len(self):
-            raise self.told
+            raise KafkaException(*self.told.args)
         super().begin_transaction()
 
     def send_offsets_to_transaction(
@@ -714,5 +741,5 @@ def test_a_producer_goes_when_it_is_dropped_whatever_reports_are_still_to_come()
     changelog.write(producer)
     assert client_threads() > before
     del producer
-    eventually(lambda: client_threads() == before)
+    eventually(lambda: client_threads() <= before)  # those of another test may end meanwhile
     assert not changelog.is_written
