@@ -15,7 +15,8 @@ from pipeline.source import read_spans
 from ringfence.headers import internal
 from service.config.load import Config, ConfigErrors, load
 from service.config.validation import reads_schemas
-from service.metadata.settings import SettingsHistory, effective_settings, is_file_managed
+from service.metadata.layout import as_started, layout_of
+from service.metadata.settings import SettingsHistory, effective_settings
 
 
 def read_config(file: Path) -> Config:
@@ -50,7 +51,10 @@ Records = Iterable[tuple[bytes | None, bytes | None, int]]
 
 def overlaid(config: Config, records: Records) -> Config:
     """Return the configuration overlaid by the settings in these records, if it is readable."""
-    return readable(effective_settings(config, revisions_of(records))[0].config)
+    found = list(records)
+    effective = effective_settings(config, revisions_of(found))[0].config
+    layouts = filter(None, (layout_of(key, value) for key, value, _ in found))
+    return readable(as_started(effective, next(iter(reversed(list(layouts))), None)))
 
 
 def revisions_of(records: Records) -> SettingsHistory:
@@ -71,10 +75,8 @@ def as_served(
 def set_over_rest(
     spark: SparkSession, config: Config, servers: str, properties: Mapping[str, str]
 ) -> list[tuple[bytes | None, bytes | None, int]]:
-    """Return the records of the metadata topic, in order; none if the file alone applies."""
+    """Return the records of the metadata topic, in order; none before the group has started."""
     topic = config_topic_of(config)
-    if is_file_managed(config):
-        return []
     with KafkaAdmin(spark, servers, properties) as admin:
         if topic not in admin.topics():
             return []

@@ -13,26 +13,30 @@ from pyspark.sql.types import BinaryType
 from pipeline.errors import USAGE, PipelineError
 from ringfence.spark.columns import first
 from service.dedup.field import (
-    FIELD,
+    ContentField,
     DigestField,
+    EscapedField,
+    Field,
+    FilteredField,
+    FirstField,
     HeaderField,
     JsonField,
     KeyField,
     SchemaField,
-    field_of,
+    pieces_of,
 )
 
 
 def filled(template: str, topic: Column) -> Column:
     """Return the bytes of a template for each record; `topic` is the record's input topic."""
-    pieces = []
-    for at, part in enumerate(FIELD.split(template)):
-        if at % 2:
-            pieces.append(_field(part))
+    columns = []
+    for piece in pieces_of(template):
+        if isinstance(piece, Field):
+            columns.append(_field(piece))
         else:
-            for number, literal in enumerate(part.split("{topic}")):
-                pieces += [topic.cast("binary"), _bytes(literal)] if number else [_bytes(literal)]
-    return sf.concat(*pieces)
+            for number, literal in enumerate(piece.split("{topic}")):
+                columns += [topic.cast("binary"), _bytes(literal)] if number else [_bytes(literal)]
+    return sf.concat(*columns)
 
 
 def filled_text(template: str, topic: Column) -> Column:
@@ -55,8 +59,7 @@ def _bytes(text: str) -> Column:
     return sf.lit(text).cast("binary")
 
 
-def _field(name: str) -> Column:
-    field = field_of(name)
+def _field(field: Field) -> Column:
     match field:
         case KeyField():
             return sf.col("key")
@@ -64,20 +67,27 @@ def _field(name: str) -> Column:
             return sf.sha2(sf.col("value"), 256).cast("binary")
         case HeaderField():
             return first(sf.col("headers"), field.header)
-        case JsonField():
-            return _member(field)
+        case JsonField() | ContentField():
+            return _mapped(field.of_document, sf.col("value" if field.in_value else "key"))
+        case FirstField():
+            return sf.coalesce(*map(_field, field.choices))
+        case FilteredField() | EscapedField():
+            return _mapped(field.of_field, _field(field.inner))
         case SchemaField():
             sentence = f"{field.name} needs a schema registry, which jobs on Spark do not have"
             raise PipelineError(sentence, exit_code=USAGE)
         case _:
-            raise AssertionError(name)
+            raise AssertionError(field.name)
 
 
-def _member(field: JsonField) -> Column:
-    """Return a member of JSON as the service reads it; Spark's functions read it differently."""
+def _mapped(of_value: Callable[[bytes | None], bytes | None], column: Column) -> Column:
+    """Return a column of bytes, each converted by the service's own code.
 
-    def members(documents: pd.Series) -> pd.Series:
-        return documents.map(field.of_document)
+    Spark's functions read JSON, and change the case of text, in ways that differ.
+    """
+
+    def mapped(values: pd.Series) -> pd.Series:
+        return values.map(of_value)
 
     udf = cast("Callable[[object, BinaryType], Callable[..., Column]]", pandas_udf)
-    return udf(members, BinaryType())("key" if field.in_key else "value")
+    return udf(mapped, BinaryType())(column)

@@ -238,7 +238,8 @@ def _is_rendered(route: InputRoute) -> bool:
 def _by_fields(inputs: BackfillInputs) -> Column:
     """Return the partition of an address that is rendered from each record."""
     routes = inputs.by_topic.values()
-    fields = {piece for each in routes for piece in each.address.pieces if isinstance(piece, Field)}
+    pieces = {piece for each in routes for piece in each.address.pieces}
+    fields = {part for piece in pieces if isinstance(piece, Field) for part in piece.parts}
     names = sorted(field.header for field in fields if isinstance(field, HeaderField))
     value = (
         sf.col("value") if any(field.in_value for field in fields) else sf.lit(None).cast("binary")

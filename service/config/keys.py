@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from service.config.templates import expanded
 from service.errors import ConfigIssue, ConfigPath
 from service.urls import without_user
 from state.strategies.registry import STRATEGIES
@@ -185,23 +186,8 @@ Topic = Annotated[
 
 Template = Annotated[str, _text("text of 1 to 1000 characters", ".+", 1000)]
 
-PRESETS: Final = {
-    "{cloudevents}": "{header:ce_source} {header:ce_id}",
-    "{cloudevents-json}": "{json:/source} {json:/id}",
-    "{debezium-mysql}": "{key} {json:/source/file}:{json:/source/pos}:{json:/source/row}",
-    "{debezium-postgresql}": "{key} {json:/source/lsn}",
-}
-"""What an id template may contain as a name: the id that an event format defines."""
-
-
-def _without_presets(template: str) -> str:
-    for name, meaning in PRESETS.items():
-        template = template.replace(name, meaning)
-    return template
-
-
 IdTemplate = Annotated[
-    str, _text("text of at most 1000 characters", ".*", 1000), AfterValidator(_without_presets)
+    str, _text("text of at most 1000 characters", ".*", 1000), AfterValidator(expanded)
 ]
 
 AnyText = Annotated[str, _text("text", ".*")]

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from service.config import tokens
 from service.config.expressions import expression_fault
 from service.config.kafka_properties import KafkaSettings, Property
-from service.config.keys import PRESETS, TOPIC_SHAPE
+from service.config.keys import TOPIC_SHAPE
 from service.config.model import (
     EXPRESSION_MARKER,
     ApiSettings,
@@ -29,11 +29,21 @@ from service.config.model import (
     ServiceSettings,
     TracingSettings,
 )
+from service.config.templates import (
+    DIGEST,
+    ESCAPED,
+    FIELD,
+    PLACEHOLDER,
+    PLAIN,
+    PRESETS,
+    SCHEMA_KINDS,
+    FieldName,
+    choices_of,
+    unmarked,
+)
 from service.credentials import secret_of
 from service.errors import ConfigIssue, ConfigPath
 from service.urls import is_loopback
-
-PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 _WITH_ARGUMENT: Final = {
     "header": "header:NAME",
@@ -41,11 +51,9 @@ _WITH_ARGUMENT: Final = {
     "key-json": "key-json:/POINTER",
     "schema": "schema:/POINTER",
     "key-schema": "key-schema:/POINTER",
+    DIGEST: f"{DIGEST}:/POINTER",
 }
-"""Placeholders that name a part of the record, as `_ALLOWED` and problems write them."""
-
-_OF_SCHEMAS: Final = frozenset({"schema", "key-schema"})
-"""Those of them that need a schema registry."""
+"""Fields that name a part of the record, as `_ALLOWED` and problems write them."""
 
 _PRESETS: Final = tuple(name.strip("{}") for name in PRESETS)
 
@@ -108,8 +116,12 @@ def reads_schemas(route: RouteSettings) -> bool:
 
 
 def _reads_schemas(template: str) -> bool:
-    kinds = (name.partition(":")[0] for name in PLACEHOLDER.findall(template))
-    return not _OF_SCHEMAS.isdisjoint(kinds)
+    return not SCHEMA_KINDS.isdisjoint(_kinds(template))
+
+
+def _kinds(template: str) -> set[str]:
+    """Return the kinds of the fields in a template."""
+    return {field.kind for text in FIELD.findall(template) for field in choices_of(text)}
 
 
 def _without_registry(named: NamedRoute) -> Iterator[ConfigIssue]:
@@ -168,12 +180,14 @@ def template_problems(
     allowed_text = ", ".join(f"{{{placeholder}}}" for placeholder in allowed)
     what = f'{where} is "{template}"'
     text = PLACEHOLDER.sub("", template)
-    for placeholder in PLACEHOLDER.findall(template):
-        kind, colon, argument = placeholder.partition(":")
-        if _WITH_ARGUMENT.get(kind) in allowed and colon:
-            yield from _argument_problems(what, placeholder, kind, argument)
-        elif placeholder not in allowed:
-            yield ConfigIssue(f"{what}: {{{placeholder}}} is unknown", f"use {allowed_text}")
+    bare = template if is_topic else unmarked(template)
+    for placeholder in PLACEHOLDER.findall(bare):
+        for field in choices_of(placeholder):
+            if _WITH_ARGUMENT.get(field.kind) in allowed and ":" in field.text:
+                yield from _argument_problems(what, field)
+            elif (field.kind if field.filters else field.text) not in allowed:
+                fix = _marker_fix(template, field.text) or f"use {allowed_text}"
+                yield ConfigIssue(f"{what}: {{{field.text}}} is unknown", fix)
     if {"{", "}"} & set(text):
         yield ConfigIssue(f"{what}: unbalanced brace", f"close it: {allowed_text}")
     elif is_topic and text and not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text):
@@ -181,19 +195,28 @@ def template_problems(
         yield ConfigIssue(f"{what}: that cannot be the name of a topic", fix)
 
 
-def _argument_problems(
-    what: str, placeholder: str, kind: str, argument: str
-) -> Iterator[ConfigIssue]:
-    if kind == "header" and not argument:
-        yield ConfigIssue(f"{what}: {{{placeholder}}} names no header", "write {header:NAME}")
-    if kind != "header" and not is_pointer(argument):
+def _marker_fix(template: str, name: str) -> str | None:
+    """Return how to use {plain} or {escaped}, if the unknown name is one of them."""
+    if f"{{{name}}}" not in {PLAIN, ESCAPED}:
+        return None
+    return f"write {{{name}}} once, at the beginning of an id or an address: {template}"
+
+
+def _argument_problems(what: str, field: FieldName) -> Iterator[ConfigIssue]:
+    if field.kind == "header":
+        if not field.argument:
+            yield ConfigIssue(f"{what}: {{{field.text}}} names no header", "write {header:NAME}")
+        return
+    pointers = (field.argument, *field.without)
+    if not all(map(is_pointer, pointers)) or "" in field.without:
+        example = f"{field.kind}:/order{' without /ts' if field.without else '/id'}"
         fix = (
-            f"write a JSON pointer (RFC 6901), as in {{{kind}:/order/id}}; in a name, ~0 stands "
+            f"write a JSON pointer (RFC 6901), as in {{{example}}}; in a name, ~0 stands "
             'for "~" and ~1 for "/"'
         )
-        yield ConfigIssue(f"{what}: {{{placeholder}}} is not a JSON pointer", fix)
-    elif kind != "header" and argument.count("/") > _TOKENS_MAX:
-        most = f"{{{kind}:…}} has more than {_TOKENS_MAX} names and indexes"
+        yield ConfigIssue(f"{what}: {{{field.text}}} is not a JSON pointer", fix)
+    elif max(pointer.count("/") for pointer in pointers) > _TOKENS_MAX:
+        most = f"{{{field.kind}:…}} has more than {_TOKENS_MAX} names and indexes"
         yield ConfigIssue(f"{what}: {most}", "name a member that is nested less deeply")
 
 
@@ -205,7 +228,7 @@ def is_pointer(text: str) -> bool:
 def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     template = named.route.id
     is_closed = not {"{", "}"} & set(template or "")  # else it is reported as unbalanced
-    if template and is_closed and not PLACEHOLDER.search(template):
+    if template and is_closed and not PLACEHOLDER.search(unmarked(template)):
         what = f'{named.where}.id is "{template}", so all records would have the same id'
         fix = (
             "use a field of the record: {key}, {header:NAME}, {json:/POINTER}, {schema:/POINTER} "
@@ -217,17 +240,14 @@ def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
 def _publisher_chosen_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     """Find targets that depend on the record: the publisher of an input chooses them."""
     route = named.route
-    names = {key: PLACEHOLDER.findall(getattr(route, key)) for key in _ALLOWED}
-    address_chosen = "key" in names["address"] or _has_part(names["address"])
+    address_chosen = FIELD.search(route.address) is not None
     for key in _TARGETS:
-        by_address = address_chosen and "address" in names[key]
-        if (by_address or _has_part(names[key])) and not route.allowed_outputs:
-            what = f'{named.where}.{key} is "{getattr(route, key)}", which a publisher can choose'
+        template: str = getattr(route, key)
+        by_address = address_chosen and "{address}" in template
+        by_field = not _WITH_ARGUMENT.keys().isdisjoint(_kinds(template))
+        if (by_address or by_field) and not route.allowed_outputs:
+            what = f'{named.where}.{key} is "{template}", which a publisher can choose'
             yield key, ConfigIssue(what, 'list the topics it may be: allowed_outputs = ["…"]')
-
-
-def _has_part(names: Sequence[str]) -> bool:
-    return any(name.partition(":")[0] in _WITH_ARGUMENT for name in names)
 
 
 def _equal_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
@@ -267,7 +287,7 @@ def _addresses(route: RouteSettings) -> Iterator[Pattern]:
     """Yield the addresses of a route as patterns; None replaces what depends on a record."""
     for name in route.inputs:
         topic = "{key}" if name.startswith(EXPRESSION_MARKER) else name
-        parts = PLACEHOLDER.split(route.address.replace("{topic}", topic))
+        parts = PLACEHOLDER.split(unmarked(route.address).replace("{topic}", topic))
         yield tuple(c for i, part in enumerate(parts) for c in ([None] if i % 2 else part))
 
 

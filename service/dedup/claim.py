@@ -26,7 +26,7 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup.field import FIELD, Field, field_of
+from service.dedup.field import Field, pieces_of
 from service.dedup.record import Record, RejectedError
 from service.kafka.model import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
@@ -248,8 +248,5 @@ class ClaimReader:
 @lru_cache
 def identifier_of(template: str) -> ClaimReader | None:
     """Return the reader of an id template; None if it is empty and headers hold the ids."""
-    parts = FIELD.split(template)
-    pieces = [
-        field_of(part) if index % 2 else part.encode() for index, part in enumerate(parts) if part
-    ]
+    pieces = [each.encode() if isinstance(each, str) else each for each in pieces_of(template)]
     return ClaimReader(pieces) if pieces else None

@@ -3,24 +3,23 @@
 A JSON pointer (RFC 6901) names a member of JSON, or of a payload whose schema is in a registry. The
 text of a member is the text of a string, or the literal of a number or boolean. A literal of JSON
 is taken as written in the record, so that equal bytes always give equal text.
-Invariant: a field never changes a record, and no content of a record appears in an error.
+Invariants: a field never changes a record, and no content of a record appears in an error. The
+fields of an escaped template never give the same text for two records that differ in one of them.
 """
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from ringfence.headers import Headers
+from service.config.templates import DIGEST, FIELD, FieldName, choices_of, is_escaped, unmarked
 from service.dedup.record import Record
+from service.schemas.canonical_json import canonical
 from service.schemas.documents import documents
 from service.schemas.errors import UndecodableError
 from service.schemas.json_text import member_of, parsed, tokens_of
-
-FIELD: Final = re.compile(r"\{(key|sha256:value|header:[^{}]+|(?:key-)?(?:json|schema):[^{}]*)\}")
-"""Matches a field in a template; group 1 is the name of the field."""
 
 
 class UnrenderableError(ValueError):
@@ -36,6 +35,11 @@ class Field(ABC):
     def in_value(self) -> bool:
         """Whether it is read from the value of a record."""
         return False
+
+    @property
+    def parts(self) -> tuple["Field", ...]:
+        """The fields that are read from a record for this one: itself, if it is a simple one."""
+        return (self,)
 
     @property
     @abstractmethod
@@ -211,6 +215,203 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ContentField(Field):
+    """The SHA-256 of a member of a JSON value, in hexadecimal: that of its canonical text.
+
+    So two members with equal content have one digest, whatever the order of their members, their
+    white space and the way in which their numbers and characters are written.
+    """
+
+    pointer: str
+    without: tuple[str, ...] = ()
+    """JSON pointers of the members that do not count; they begin at the digested member."""
+
+    @property
+    def name(self) -> str:
+        """The field as it is written in a template."""
+        less = f" without {' '.join(self.without)}" if self.without else ""
+        return f"{{{DIGEST}:{self.pointer}{less}}}"
+
+    @property
+    def in_value(self) -> bool:
+        """Whether it is read from the value of a record."""
+        return True
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:  # noqa: ARG002 - as every field
+        """Return the digest; None if the value has no such member, or it is null."""
+        return self.of_document(record.value())
+
+    def of_document(self, document: bytes | None) -> bytes | None:
+        """Return the digest of the member of a value, or None."""
+        try:
+            return self._found(document)
+        except UnrenderableError:
+            return None
+
+    def why_missing(self, record: Record) -> str:
+        """Return why: the value is not JSON, or has no such member."""
+        try:
+            self._found(record.value())
+        except UnrenderableError as error:
+            return str(error)
+        raise AssertionError(self.name)  # the record has it
+
+    def _found(self, document: bytes | None) -> bytes:
+        if document is None:
+            raise UnrenderableError(f"the record has no value, and so nothing for {self.name}")
+        try:
+            text = canonical(document, tokens_of(self.pointer), map(tokens_of, self.without))
+        except UndecodableError as error:
+            raise UnrenderableError(f"the value {error}") from None
+        if text is None:
+            raise UnrenderableError(f"the value has nothing at {self.name}")
+        return hashlib.sha256(text).hexdigest().encode()
+
+
+@dataclass(frozen=True, slots=True)
+class FirstField(Field):
+    """The first of several fields that a record has."""
+
+    choices: tuple[Field, ...]
+
+    @property
+    def in_value(self) -> bool:
+        """Whether any of them is read from the value of a record."""
+        return any(each.in_value for each in self.choices)
+
+    @property
+    def parts(self) -> tuple[Field, ...]:
+        """The fields that it looks for."""
+        return tuple(part for each in self.choices for part in each.parts)
+
+    @property
+    def name(self) -> str:
+        """The field as it is written in a template."""
+        return f"{{{' or '.join(each.name[1:-1] for each in self.choices)}}}"
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:
+        """Return the first that the record has, or None."""
+        found = (each.of(record, headers) for each in self.choices)
+        return next((each for each in found if each is not None), None)
+
+    def why_missing(self, record: Record) -> str:
+        """Return why each of them is missing."""
+        return "; ".join(each.why_missing(record) for each in self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredField(Field):
+    """A field in small letters, without white space at its ends, or both.
+
+    Bytes that are not UTF-8 text stay as they are.
+    """
+
+    filters: tuple[str, ...]
+    """The last one is applied first."""
+    inner: Field
+
+    @property
+    def in_value(self) -> bool:
+        """Whether it is read from the value of a record."""
+        return self.inner.in_value
+
+    @property
+    def parts(self) -> tuple[Field, ...]:
+        """The field that is filtered."""
+        return self.inner.parts
+
+    @property
+    def name(self) -> str:
+        """The field as it is written in a template."""
+        return f"{{{':'.join((*self.filters, self.inner.name[1:-1]))}}}"
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:
+        """Return the filtered field, or None if the record lacks it."""
+        return self.of_field(self.inner.of(record, headers))
+
+    def of_field(self, field: bytes | None) -> bytes | None:
+        """Return the filtered field, or None for None."""
+        if field is None:
+            return None
+        try:
+            text = field.decode()
+        except UnicodeDecodeError:
+            return field
+        for name in reversed(self.filters):
+            text = _FILTERS[name](text)
+        return text.encode()
+
+    def why_missing(self, record: Record) -> str:
+        """Return why the field that is filtered is missing."""
+        return self.inner.why_missing(record)
+
+
+_FILTERS: Final[Mapping[str, Callable[[str], str]]] = {"lower": str.lower, "trim": str.strip}
+
+
+@dataclass(frozen=True, slots=True)
+class EscapedField(Field):
+    """A field that another one follows: a backslash marks what is no end of it."""
+
+    inner: Field
+    stop: bytes
+    """The character after the field. A backslash comes before it, and is doubled, in the field."""
+
+    @property
+    def in_value(self) -> bool:
+        """Whether it is read from the value of a record."""
+        return self.inner.in_value
+
+    @property
+    def parts(self) -> tuple[Field, ...]:
+        """The field that is escaped."""
+        return self.inner.parts
+
+    @property
+    def name(self) -> str:
+        """The field as it is written in a template."""
+        return self.inner.name
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:
+        """Return the escaped field, or None if the record lacks it."""
+        return self.of_field(self.inner.of(record, headers))
+
+    def of_field(self, field: bytes | None) -> bytes | None:
+        """Return the escaped field, or None for None."""
+        if field is None or (self.stop not in field and b"\\" not in field):
+            return field  # the usual case
+        return field.replace(b"\\", b"\\\\").replace(self.stop, b"\\" + self.stop)
+
+    def why_missing(self, record: Record) -> str:
+        """Return why the field that is escaped is missing."""
+        return self.inner.why_missing(record)
+
+
+_BETWEEN: Final = "|"
+"""Stands after a field where a template has nothing that could end it."""
+
+
+def pieces_of(template: str) -> list[str | Field]:
+    """Return the literals and fields of a template; of several fields only the last is as it is.
+
+    A literal that begins with a backslash, or with {topic}, which may begin with anything, cannot
+    end a field.
+    """
+    parts: list[str | Field] = [
+        field_of(part) if index % 2 else part
+        for index, part in enumerate(FIELD.split(unmarked(template)))
+    ]
+    if is_escaped(template):
+        for at in range(1, len(parts) - 2, 2):
+            inner, after = parts[at], parts[at + 1]
+            assert isinstance(inner, Field)  # fields and literals take turns
+            assert isinstance(after, str)
+            literal = _BETWEEN + after if after[:1] in {"", "\\", "{"} else after
+            parts[at : at + 2] = [EscapedField(inner, literal[0].encode()), literal]
+    return [part for part in parts if part != ""]
+
+
 UNNAMED: Final = "\0"
 """Stands for a field that compiled code does not read."""
 
@@ -224,14 +425,23 @@ def compiled_name(field: Field | None) -> str | None:
     return "" if isinstance(field, KeyField) else UNNAMED
 
 
-def field_of(name: str) -> Field:
-    """Return the field of this name, which `FIELD` has matched."""
-    if name == "key":
-        return KeyField()
-    if name == "sha256:value":
-        return DigestField()
-    kind, _, rest = name.partition(":")
-    if kind == "header":
-        return HeaderField(rest)
-    of_kind = SchemaField if kind.endswith(SchemaField.kind) else JsonField
-    return of_kind(rest, in_key=kind.startswith("key-"))
+def field_of(text: str) -> Field:
+    """Return the field that a placeholder names; `FIELD` has matched it."""
+    choices = [_field(name) for name in choices_of(text)]
+    return choices[0] if len(choices) == 1 else FirstField(tuple(choices))
+
+
+def _field(name: FieldName) -> Field:
+    match name.kind:
+        case "key":
+            found: Field = KeyField()
+        case "sha256:value":
+            found = DigestField()
+        case "header":
+            found = HeaderField(name.argument)
+        case _ if name.kind == DIGEST:
+            found = ContentField(name.argument, name.without)
+        case kind:
+            of_kind = SchemaField if kind.endswith(SchemaField.kind) else JsonField
+            found = of_kind(name.argument, in_key=kind.startswith("key-"))
+    return FilteredField(name.filters, found) if name.filters else found

@@ -8,14 +8,15 @@ matches two routes belongs to the first.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ringfence.headers import Headers, Reason
 from service.config.addresses import AUDIT, BRIDGE
 from service.config.expressions import fits
 from service.config.model import EXPRESSION_MARKER, RouteSettings, ServiceSettings
 from service.config.tasks import Hop
-from service.dedup.field import FIELD, Field, SchemaField, UnrenderableError, field_of
+from service.config.templates import PLAIN
+from service.dedup.field import Field, SchemaField, UnrenderableError, pieces_of
 from service.dedup.record import Record, RejectedError, source_of
 from service.kafka.model import TopicInfo
 from service.kafka.topics import BY_ADDRESS, by_address, changelog
@@ -47,18 +48,17 @@ class Template(NamedTuple):
     @classmethod
     def parse(cls, text: str, topic: str) -> "Template":
         """Parse a template and bind {topic}."""
-        bound = text.replace("{topic}", topic)
         pieces: list[str | Field | None] = []
-        for index, part in enumerate(FIELD.split(bound)):
-            if index % 2:
-                pieces.append(field_of(part))
+        for part in pieces_of(text):
+            if isinstance(part, Field):
+                pieces.append(part)
             else:
-                for number, literal in enumerate(part.split(_ADDRESS)):
+                for number, literal in enumerate(part.replace("{topic}", topic).split(_ADDRESS)):
                     pieces += ([None] if number else []) + ([literal] if literal else [])
         fields = {piece for piece in pieces if not isinstance(piece, str)}
         return cls(
             pieces=tuple(pieces),
-            constant=None if fields else bound,
+            constant=None if fields else "".join(cast("list[str]", pieces)),
             field=next(iter(fields)) if len(fields) == 1 else None,
             is_fixed_by_address=fields <= {None},
         )
@@ -89,17 +89,20 @@ class InputRoute(NamedTuple):
         address = Template.parse(settings.address, topic)
         fixed = address.constant
         targets = [
-            Template.parse(text if fixed is None else text.replace("{address}", fixed), topic)
+            # The name of a topic has no backslashes, and allowed_outputs says which there are.
+            Template.parse(
+                PLAIN + (text if fixed is None else text.replace("{address}", fixed)), topic
+            )
             for text in (settings.output, settings.dead_letter)
         ]
         return cls(settings, topic, address, *targets)
 
     def fields(self) -> set[Field]:
-        """Return every field that its templates read."""
+        """Return every field that its templates read from a record."""
         identifier = Template.parse(self.settings.id, self.topic)
         templates = (identifier, self.address, self.output, self.dead_letter)
         pieces = (piece for each in templates for piece in each.pieces)
-        return {piece for piece in pieces if isinstance(piece, Field)}
+        return {part for piece in pieces if isinstance(piece, Field) for part in piece.parts}
 
     def outputs(self) -> tuple[str, ...]:
         """Return every topic that its records and dead letters may go to."""

@@ -49,6 +49,7 @@ from service.kafka.topics import (
     new_target,
 )
 from service.main.targets import target_warnings
+from service.main.template_warnings import kept_templates, shared_addresses
 from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.layout import Topology, contradiction
 from service.native.path import chosen
@@ -177,6 +178,7 @@ def report_in_effect(
     found = in_effect(file, clients, clock) if may_read else EffectiveConfig(file)
     first = found.layout and found.layout.without(invalid_routes)
     report = report_of(found.config, clients.cluster, rights, first)
+    report = report._replace(warnings=(*report.warnings, *kept_templates(file, found.config)))
     if found.fault is None:
         return report
     problem = ConfigIssue(found.fault, "correct the file, or set them again over REST")
@@ -217,7 +219,10 @@ def report_of(
         *rights_problems(config, rights, needs | needs_own, granted, made),
     ]
     outputs = tuple(sorted(written_topics(routes)))
-    warnings = tuple(target_warnings(routes, topics, fallback(group_id)))
+    warnings = (
+        *shared_addresses(routes),
+        *target_warnings(routes, topics, fallback(group_id)),
+    )
     return CheckReport(tuple(problems), tuple(sorted(routes)), outputs, warnings)
 
 

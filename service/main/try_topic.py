@@ -33,13 +33,20 @@ from ringfence.headers import (
 from ringfence.headers import DeadLetter as Letter
 from service.clock import SystemClock
 from service.config.load import Config
-from service.dedup.field import HeaderField, JsonField, SchemaField, UnrenderableError
+from service.dedup.field import (
+    ContentField,
+    HeaderField,
+    JsonField,
+    SchemaField,
+    UnrenderableError,
+)
 from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import KafkaClients
 from service.kafka.errors import fault_of
 from service.kafka.model import TopicInfo
 from service.metadata.effective_config import in_effect
+from service.schemas.json_text import member_of, tokens_of
 
 PATIENCE_S: Final = 30.0
 """How long the first copy may take: a service that just started may still be joining its group."""
@@ -70,6 +77,9 @@ class TryMessage(NamedTuple):
                 key = _with_member(key, field.pointer, name)
             else:
                 value = _with_member(value, field.pointer, name)
+        for content in sorted({each for each in fields if isinstance(each, ContentField)}, key=str):
+            if member_of(value, tokens_of(content.pointer)) is None:
+                value = _with_member(value, content.pointer, name)
         return cls(
             name.encode() if key is None else json.dumps(key).encode(),
             json.dumps(value).encode(),

@@ -11,7 +11,7 @@ from service.clock import Clock
 from service.config.load import Config
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
-from service.metadata.layout import Topology
+from service.metadata.layout import Topology, as_started
 from service.metadata.settings import effective_settings, evaluate, is_file_managed
 from service.metadata.topic import MetadataReader
 
@@ -36,7 +36,7 @@ def in_effect(file: Config, clients: Clients, clock: Clock) -> EffectiveConfig:
         documents, layout = reader.settings.documents, reader.settings.layout
     newest = None if is_file_managed(file) else documents.newest
     fault = None if newest is None else evaluate(file, newest)[1]
-    config = effective_settings(file, documents)[0].config
+    config = as_started(effective_settings(file, documents)[0].config, layout)
     if newest is None or fault is None:
         return EffectiveConfig(config, None, layout)
     sentence = f"the settings of revision {newest.revision} are invalid with this file: {fault}"

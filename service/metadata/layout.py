@@ -2,13 +2,17 @@
 
 The scope and the address of a route, and the number of deciding partitions, determine where an id
 is remembered. With other values the service would look for it elsewhere. So the values are stored,
-and a later difference stops the service at its start.
+and a later difference stops the service at its start. The form of templates is one of them: routes
+that began before fields were escaped, or with an earlier preset, keep their ids and addresses.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from service.config.load import Config
+from service.config.model import RouteSettings
+from service.config.templates import ESCAPED, earlier, is_escaped, unmarked
 from service.dedup.route import resolve
 from service.errors import ConfigIssue
 from service.kafka.model import TopicInfo
@@ -23,6 +27,15 @@ class RouteTopology(NamedTuple):
     scope: str
     address: str
     id: str
+
+    @classmethod
+    def of(cls, route: RouteSettings) -> "RouteTopology":
+        """Return the choices of a route; a template whose fields are escaped says so."""
+        return cls(route.scope, _stored(route.address), _stored(route.id))
+
+
+def _stored(template: str) -> str:
+    return f"{ESCAPED if is_escaped(template) else ''}{unmarked(template)}"
 
 
 class Topology(NamedTuple):
@@ -44,7 +57,7 @@ class Topology(NamedTuple):
             for name, route in bound.items()
             if route.settings.scope == "partition"
         }
-        routes = {r.name: RouteTopology(r.scope, r.address, r.id) for r in config.routes}
+        routes = {route.name: RouteTopology.of(route) for route in config.routes}
         is_needed = any(route.scope == "address" for route in config.routes)
         return cls(routes, partitions, service.by_address_partitions if is_needed else 0)
 
@@ -58,6 +71,30 @@ class Topology(NamedTuple):
         """The topology as a record of the metadata topic."""
         routes = {name: route._asdict() for name, route in self.routes.items()}
         return MetadataRecord.of(_KEY, {**self._asdict(), "routes": routes})
+
+
+def as_started(config: Config, first: Topology | None) -> Config:
+    """Return the configuration in which started routes have the templates they were started with.
+
+    That is, where the same text means something else today: unescaped fields, or an earlier preset.
+    """
+    if first is None:
+        return config
+    routes = tuple(_as_started(each, first.routes.get(each.name)) for each in config.routes)
+    return config if routes == config.routes else replace(config, routes=routes)
+
+
+def _as_started(route: RouteSettings, first: RouteTopology | None) -> RouteSettings:
+    if first is None:
+        return route
+    address = _of_started(route.address, first.address)
+    return replace(route, address=address, id=_of_started(route.id, first.id))
+
+
+def _of_started(template: str, first: str) -> str:
+    if _stored(template) == first or template != unmarked(template):
+        return template
+    return next((each for each in earlier(template) if _stored(each) == first), template)
 
 
 def contradiction(first: Topology, now: Topology) -> ConfigIssue | None:

@@ -16,7 +16,7 @@ from service.dedup.route import input_topics_of, resolve
 from service.kafka.clients import Clients
 from service.kafka.topics import config_topic
 from service.metadata.image import MetadataImage
-from service.metadata.layout import Topology, contradiction
+from service.metadata.layout import Topology, as_started, contradiction
 from service.metadata.record import MetadataRecord
 from service.metadata.settings import SettingsHistory
 from service.metadata.settings_change import Change, SettingsChange, SettingsSnapshot, checked
@@ -129,9 +129,10 @@ class SettingsService:
     def config(self) -> Config:
         """Return the effective configuration; that of the file until the settings are known."""
         try:
-            return self.read().effective.config
+            config = self.read().effective.config
         except Unavailable:
             return self._file
+        return as_started(config, self._metadata_watcher.layout)
 
     def try_out(self, change: Change) -> SettingsChange:
         """Return what a change would do; InvalidSettingsError if it breaks a rule."""
@@ -184,7 +185,8 @@ class SettingsService:
         """
         cluster, group_id = self._clients(Hop.INPUTS).cluster, config.service.group_id
         inputs = resolve(config.routes, cluster.names(), group_id)
-        topology = Topology.of(config, cluster.topics(inputs))
+        started = as_started(config, settings.layout)
+        topology = Topology.of(started, cluster.topics(inputs))
         if settings.layout is None or topology == settings.layout:
             return []
         issue = contradiction(settings.layout, topology)

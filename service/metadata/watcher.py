@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from service.clock import Clock
 from service.kafka.clients import Clients
 from service.metadata.instances import Registration
+from service.metadata.layout import Topology
 from service.metadata.redrive_job import RedriveJob
 from service.metadata.settings import SettingsHistory
 from service.metadata.topic import MetadataReader, OnRecord
@@ -41,6 +42,8 @@ class MetadataWatcher:
         self._documents: SettingsHistory | None = None
         self._instances: tuple[Registration, ...] | None = None
         self._redrives: Mapping[str, RedriveJob] | None = None
+        self.layout: Topology | None = None
+        """The topology, as far as it is known."""
         self.has_caught_up = False
         """Whether the end was reached, and nothing has failed since."""
         self._stopping = False
@@ -97,6 +100,7 @@ class MetadataWatcher:
             while not self._stopping:
                 self._instances = reader.settings.instances.all
                 self._redrives = dict(reader.settings.redrives.by_id)
+                self.layout = reader.settings.layout
                 documents = reader.settings.documents
                 if self._documents is None or documents.revision != self.revision:
                     with self._changed:

@@ -27,7 +27,7 @@ from service.kafka.clients import Clients
 from service.kafka.errors import DOUBTED, OUTDATED
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address, config_topic, fallback
 from service.metadata.image import MetadataImage
-from service.metadata.layout import Topology
+from service.metadata.layout import Topology, as_started
 from service.metadata.settings import (
     EffectiveSettings,
     SettingsRevision,
@@ -131,7 +131,7 @@ class SettingsFollower:
         if fault is not None:
             self.refuse(newest, fault)
             return None
-        return PendingSettings(newest, effective)
+        return PendingSettings(newest, self._as_started(effective))
 
     def config_of(self, document: SettingsRevision | None) -> Config:
         """Return the configuration with a document; the effective one if it is invalid."""
@@ -139,6 +139,10 @@ class SettingsFollower:
             return self._file
         effective, fault = evaluate(self._file, document)
         return (self.effective if fault else effective).config
+
+    def _as_started(self, effective: EffectiveSettings) -> EffectiveSettings:
+        """Return settings in which routes that have started keep the meaning of their templates."""
+        return effective._replace(config=as_started(effective.config, self.settings.layout))
 
     def accept(self, pending: PendingSettings) -> None:
         """Make a document effective."""
@@ -162,7 +166,8 @@ class SettingsFollower:
         if self.fault is None:
             self.refuse(document, sentence)
         older = [each for each in documents if each.number < document.number]
-        self.effective, self.document = effective_settings(self._file, older)
+        effective, self.document = effective_settings(self._file, older)
+        self.effective = self._as_started(effective)
         return True
 
     def mark_current(self) -> None:
@@ -217,7 +222,8 @@ class SettingsFollower:
     def _begin(self) -> None:
         """Start with the newest valid document; `fault` is that of the newest of all."""
         documents = self.settings.documents
-        self.effective, self.document = effective_settings(self._file, documents)
+        effective, self.document = effective_settings(self._file, documents)
+        self.effective = self._as_started(effective)
         newest = documents.newest
         if newest and newest.revision != self.document and not is_file_managed(self._file):
             self.refuse(newest, evaluate(self._file, newest)[1] or "")
@@ -288,7 +294,7 @@ class ActiveSettings:
     def layout(self, settings: MetadataImage) -> Topology:
         """Return the topology under the newest document."""
         config = self.settings_follower.config_of(settings.documents.newest)
-        return Topology.of(config, self.inputs.topics)
+        return Topology.of(as_started(config, settings.layout), self.inputs.topics)
 
     def find_inputs(self) -> bool:
         """Refresh the inputs if it is time; return whether they changed."""

@@ -6,7 +6,8 @@ is known before the parser, which recurses, begins.
 
 import json
 import re
-from collections.abc import Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Final, NoReturn
@@ -34,15 +35,20 @@ class JsonDecoder:
         return member_of(document, tokens)
 
 
-def parsed(document: bytes) -> object:
-    """Return JSON with numbers as text; UndecodableError, which continues "the value ..."."""
+def parsed(document: bytes, decoder: json.JSONDecoder | None = None) -> object:
+    """Return JSON with numbers as text; UndecodableError, which continues "the value ...".
+
+    `decoder` is one of `decoder_of_numbers`, for another kind of text.
+    """
     if is_too_deep(document):
         raise UndecodableError(f"is JSON that is nested deeper than {DEPTH_MAX} levels")
     try:
-        return _DECODER.decode(document.decode())
+        return (decoder or _DECODER).decode(document.decode())
     except UnicodeDecodeError:
         raise UndecodableError("is not JSON: it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
+        if document.startswith(BOM_UTF8):
+            raise UndecodableError("is not JSON: it begins with a byte order mark") from None
         raise UndecodableError(f"is not JSON from character {error.pos} on") from None
 
 
@@ -56,11 +62,17 @@ def is_too_deep(document: bytes) -> bool:
     return max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > DEPTH_MAX
 
 
-def _refuse_constant(_name: str) -> NoReturn:
-    raise json.JSONDecodeError("no JSON", "", 0)  # NaN and Infinity, which Python would take
+def _refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python's parser takes, and its `json.dumps` writes."""
+    raise UndecodableError(f"is not JSON: it has {name}, which is no number there")
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse_constant)
+def decoder_of_numbers(kind: Callable[[str], str]) -> json.JSONDecoder:
+    """Return a decoder that converts the literal of each number with `kind`."""
+    return json.JSONDecoder(parse_int=kind, parse_float=kind, parse_constant=_refuse_constant)
+
+
+_DECODER: Final = decoder_of_numbers(str)
 
 
 @lru_cache

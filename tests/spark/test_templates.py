@@ -20,6 +20,7 @@ RECORDS = [
     (b"\xff", b"", HEADERS),
     (b'{"n": 1}', b'{"a": {"b": "x", "c": [1.0, true]}, "a/b": 12345678901234567890}', HEADERS),
     (b"[]", b'{"a": {"b": "\\ud800", "c": {}}}', []),
+    (b"a-\\b", b'{"a": {"b": " X\\u00c4 "}}', HEADERS),
 ]
 
 
@@ -39,7 +40,14 @@ def rendered(template: str, record: RedrivenRecord) -> str | None:
 def test_addresses_and_ids_are_those_of_the_service(spark: SparkSession) -> None:
     addresses = ["{topic}", "all", "{key}", "a.{topic}.{header:A}", "{header:B}", "{header:none}"]
     addresses += ["{json:/a/b}", "{key-json:/n}.{json:/a~1b}", "{json:/a/c/1}"]
+    addresses += ["{header:A}{topic}{header:A or key}", "{plain}{key}.{header:A}"]
     ids = ["{key}", "{header:B}-{key}", "v{sha256:value}", "{json:/a/c/0}"]
+    ids += ["{key}{header:B}{json:/a/b}", "{plain}{key}{header:B}", "{key}-{header:A}"]
+    ids += [
+        "{json:/none or header:A or key}",
+        "{lower:trim:json:/a/b}",
+        "{sha256-json:/a without /c}",
+    ]
     records = spark.createDataFrame(
         [("orders", 0, n, None, *r) for n, r in enumerate(RECORDS)], RECORD
     )

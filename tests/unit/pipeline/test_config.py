@@ -8,6 +8,7 @@ from pipeline.config import read_config
 from pipeline.errors import USAGE, PipelineError
 from pipeline.templates import _field
 from service.config.load import Config
+from service.dedup.field import field_of
 
 
 def config(tmp_path: Path, rest: str) -> Config:
@@ -58,4 +59,4 @@ def test_nor_is_what_reads_schemas_needed(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_column_of_what_a_schema_describes_is_refused() -> None:
     with pytest.raises(PipelineError, match=r"{schema:/id} needs a schema registry"):
-        _field("schema:/id")
+        _field(field_of("schema:/id"))

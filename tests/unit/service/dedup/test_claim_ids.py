@@ -1,16 +1,14 @@
 """Ids that a route makes itself, for producers that cannot be changed."""
 
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
-from service.config.load import load
 from service.dedup.claim import identifier_of
 from service.kafka.model import UNREADABLE
 from tests.support.deciding import record
-from tests.support.helpers import rows, some
+from tests.support.helpers import some
 
 
 @pytest.mark.parametrize(
@@ -38,41 +36,6 @@ def test_what_is_null_has_no_id_and_what_is_empty_has_one(template: str) -> None
     made = some(identifier_of(template))
     assert made.of(record(0, key=None, value=None), []) is None
     assert made.of(record(0, key=b"", value=b""), []) is not None
-
-
-EVENT = [("ce_specversion", b"1.0"), ("ce_source", b"/shop"), ("ce_id", b"A 1")]
-STRUCTURED = b'{"specversion": "1.0", "source": "/shop", "id": "A 1", "data": {"id": 7}}'
-POSTGRESQL = b"""{"before": null, "after": {"id": 7}, "op": "c", "ts_ms": 1,
- "source": {"connector": "postgresql", "txId": 555, "lsn": 24023128, "snapshot": "false"}}"""
-MYSQL = b"""{"before": null, "after": {"id": 7}, "op": "c", "ts_ms": 1,
- "source": {"connector": "mysql", "gtid": null, "file": "bin.000003", "pos": 484, "row": 0}}"""
-
-
-@rows(
-    ("preset", "value", "headers", "identifier"),
-    {
-        "an event with headers": ("{cloudevents}", b"", EVENT, b"/shop A 1"),
-        "an event as one document": ("{cloudevents-json}", STRUCTURED, [], b"/shop A 1"),
-        "a change of PostgreSQL": ("{debezium-postgresql}", POSTGRESQL, [], b'{"id":7} 24023128'),
-        "a change of MySQL": ("{debezium-mysql}", MYSQL, [], b'{"id":7} bin.000003:484:0'),
-        "an event without an id": ("{cloudevents}", b"", EVENT[:2], None),
-        "a tombstone": ("{debezium-mysql}", None, [], None),
-    },
-)
-def test_a_preset_is_the_id_that_an_event_format_defines(
-    tmp_path: Path,
-    preset: str,
-    value: bytes | None,
-    headers: list[tuple[str, bytes | None]],
-    identifier: bytes | None,
-) -> None:
-    file = tmp_path / "ringfence.toml"
-    file.write_text(
-        f'kafka."bootstrap.servers" = "a:1"\n[[routes]]\ninputs = ["a"]\nid = "{preset}"'
-    )
-    (settings,) = load(file, {}).routes
-    made = some(identifier_of(settings.id))
-    assert made.of(record(0, key=b'{"id":7}', value=value), headers) == identifier
 
 
 def test_without_a_template_the_headers_tell() -> None:

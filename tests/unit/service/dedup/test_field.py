@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.config.model import SchemaRegistrySettings
+from service.config.templates import FIELD
 from service.dedup.claim import identifier_of
-from service.dedup.field import FIELD, UNNAMED, Field, UnrenderableError, compiled_name, field_of
+from service.dedup.field import UNNAMED, Field, UnrenderableError, compiled_name, field_of
 from service.schemas.documents import Documents, connect, use
 from service.schemas.errors import RegistryUnavailableError
 from service.schemas.registry import RegisteredSchema
@@ -62,7 +63,11 @@ def test_a_pointer_finds_text_a_number_or_a_boolean(pointer: str, found: bytes) 
         "no JSON": (b'{"id": secret}', "/id", "the value is not JSON from character 7 on"),
         "more after it": (b'{"id": 1} x', "/id", "the value is not JSON from character 10 on"),
         "no UTF-8": (b'{"id": "\xff"}', "/id", "the value is not JSON: it is not UTF-8 text"),
-        "no number of JSON": (b'{"id": NaN}', "/id", "the value is not JSON from character 0 on"),
+        "no number of JSON": (
+            b'{"id": NaN}',
+            "/id",
+            "the value is not JSON: it has NaN, which is no number there",
+        ),
         "too deep": (
             b"[" * 100_000,
             "/id",

@@ -42,7 +42,7 @@ def test_it_goes_as_it_is_and_names_its_place_last() -> None:
 
 def test_one_address_has_one_partition_whatever_field_names_it() -> None:
     by_header = RouteSettings(name="orders", inputs=("orders",), address="{header:a}", output="out")
-    rendered = RouteSettings(name="orders", inputs=("orders",), address="{key}{header:a}")
+    rendered = RouteSettings(name="orders", inputs=("orders",), address="{plain}{key}{header:a}")
     two = record(0, ("a", b"y"), key=b"x"), record(1, ("a", b"z"), key=b"x")
     places = {
         world(BY_KEY).decide(record(0, key=b"xy")).outputs[0][3],

@@ -13,10 +13,17 @@ from confluent_kafka import KafkaError, KafkaException
 from service.config.load import RouteSettings
 from service.config.model import Scope
 from service.config.tasks import Hop, Task
+from service.config.templates import expanded
 from service.errors import ExitCode
 from service.kafka.topics import config_topic
 from service.metadata.file_routes import InstanceFileRoutes
-from service.metadata.layout import RouteTopology, Topology, contradiction, layout_of
+from service.metadata.layout import (
+    RouteTopology,
+    Topology,
+    as_started,
+    contradiction,
+    layout_of,
+)
 from service.metadata.topic import MetadataReader
 from service.processor.layout import LayoutContendedError, check_layout
 from tests.fakes.clients import FakeClients
@@ -77,6 +84,48 @@ def test_a_route_keeps_what_says_where_its_ids_are(key: str, value: str) -> None
     with ending(ExitCode.CONTRADICTION, f'with {key} = "'):
         start(living, changed)
     assert written(living) == FIRST
+
+
+KEYED = "{key} {json:/source/lsn}"
+
+
+@pytest.mark.parametrize(
+    ("stored", "written", "effective"),
+    [
+        ("{key}{json:/a}", "{key}{json:/a}", "{plain}{key}{json:/a}"),
+        ("{escaped}{key}{json:/a}", "{key}{json:/a}", "{key}{json:/a}"),
+        ("{escaped}{key}{json:/a}", "{escaped}{key}{json:/a}", "{escaped}{key}{json:/a}"),
+        ("{key}{json:/a}", "{plain}{key}{json:/a}", "{plain}{key}{json:/a}"),
+        ("{key}", "{key}", "{key}"),
+        (KEYED, "{debezium-postgresql}", "{plain}" + KEYED),
+        (f"a:{KEYED}", "a:{debezium-postgresql}", f"{{plain}}a:{KEYED}"),
+        (KEYED, KEYED, "{plain}" + KEYED),
+    ],
+)
+def test_a_route_goes_on_with_the_templates_of_its_first_start(
+    stored: str, written: str, effective: str
+) -> None:
+    route = replace(ROUTE, id=expanded(written), address="{key}.{header:a}")
+    config = replace(Living().config, routes=(route,))
+    first = Topology({"orders": RouteTopology("partition", "{key}.{header:a}", stored)}, {})
+    (kept,) = as_started(config, first).routes
+    assert (kept.id, kept.address) == (effective, "{plain}{key}.{header:a}")
+    assert contradiction(first, Topology.of(as_started(config, first), {})) is None
+    assert as_started(as_started(config, first), first) == as_started(config, first)
+
+
+@pytest.mark.parametrize("now", ["{escaped}{key}{json:/a}", "{key}{json:/b}", "{debezium-mysql}"])
+def test_another_template_is_a_contradiction_whatever_its_form(now: str) -> None:
+    config = replace(Living().config, routes=(replace(ROUTE, id=expanded(now)),))
+    first = Topology({"orders": RouteTopology("partition", "{topic}", "{key}{json:/a}")}, {})
+    assert contradiction(first, Topology.of(as_started(config, first), {})) is not None
+
+
+def test_a_new_route_has_the_form_of_today() -> None:
+    config = replace(Living().config, routes=(replace(ROUTE, id="{key}{json:/a}"),))
+    for first in (None, Topology({}, {})):
+        assert as_started(config, first) == config
+    assert Topology.of(config, {}).routes["orders"].id == "{escaped}{key}{json:/a}"
 
 
 def test_routes_and_inputs_come_and_go() -> None:

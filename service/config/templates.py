@@ -1,0 +1,118 @@
+"""Template syntax: text with placeholders in braces, for the ids, addresses and topics of routes.
+
+A placeholder is a name, such as {topic}, or a field of the record: filters, a kind, an argument.
+`{lower:json:/a or header:b}` names two fields, and stands for the first that the record has.
+`{sha256-json:/a without /b}` leaves a member out. Nothing here reads a record.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+
+PLAIN: Final = "{plain}"
+"""Begins a template that puts several fields together as they are, so two records may collide."""
+ESCAPED: Final = "{escaped}"
+"""Begins a template in which the end of each field can be told. That is the default."""
+
+FILTERS: Final = ("lower", "trim")
+DIGEST: Final = "sha256-json"
+SCHEMA_KINDS: Final = frozenset({"schema", "key-schema"})
+POINTER_KINDS: Final = frozenset({"json", "key-json", DIGEST}) | SCHEMA_KINDS
+
+_FILTERS: Final = rf"(?:(?:{'|'.join(FILTERS)}):)*"
+_KINDS: Final = "|".join(sorted({"header", *POINTER_KINDS}))
+_BEGIN: Final = rf"{_FILTERS}(?:(?:key|sha256:value)(?=\}}| or |\Z)|(?:{_KINDS}):)"
+
+FIELD: Final = re.compile(rf"\{{({_BEGIN}[^{{}}]*)\}}")
+"""Matches a field of the record; group 1 is the text between the braces."""
+
+_OR: Final = re.compile(rf" or (?={_BEGIN})")
+_WITHOUT: Final = " without "
+
+
+class FieldName(NamedTuple):
+    """A field as a template names it."""
+
+    text: str
+    """The whole name, as written."""
+    filters: tuple[str, ...]
+    """The last one is applied first, as the name is written."""
+    kind: str
+    argument: str
+    """The name of a header or a JSON pointer; empty for a kind without an argument."""
+    without: tuple[str, ...]
+    """JSON pointers of the members that a digest leaves out; they begin at the digested member."""
+
+
+def choices_of(placeholder: str) -> list[FieldName]:
+    """Return the fields that a placeholder names, in the order in which they are looked for."""
+    return [_name(text) for text in _OR.split(placeholder)]
+
+
+def _name(text: str) -> FieldName:
+    found, rest = list[str](), text
+    while rest.partition(":")[0] in FILTERS and ":" in rest:
+        name, _, rest = rest.partition(":")
+        found.append(name)
+    if rest == "sha256:value":
+        return FieldName(text, tuple(found), rest, "", ())
+    kind, _, argument = rest.partition(":")
+    if kind != DIGEST:
+        return FieldName(text, tuple(found), kind, argument, ())
+    pointer, has_more, more = argument.partition(_WITHOUT)
+    return FieldName(text, tuple(found), kind, pointer, tuple(more.split(" ")) if has_more else ())
+
+
+def unmarked(template: str) -> str:
+    """Return a template without {plain} or {escaped} at its beginning."""
+    return template.removeprefix(PLAIN).removeprefix(ESCAPED)
+
+
+def is_escaped(template: str) -> bool:
+    """Return whether a template has several fields, and their ends can be told."""
+    return len(set(FIELD.findall(template))) > 1 and not template.startswith(PLAIN)
+
+
+_CHANGE: Final = (
+    "without /ts_ms /ts_us /ts_ns /source/version /source/sequence /source/ts_us /source/ts_ns"
+)
+"""What differs in a change event of Debezium that is sent again, or by another version."""
+
+_DEBEZIUM: Final = f"{{sha256-json:/payload {_CHANGE} or sha256-json: {_CHANGE}}}"
+
+PRESETS: Final = {
+    "{cloudevents}": "{header:ce_source} {header:ce_id}",
+    "{cloudevents-json}": "{json:/source} {json:/id}",
+    "{debezium}": _DEBEZIUM,
+    "{debezium-mysql}": _DEBEZIUM,
+    "{debezium-postgresql}": _DEBEZIUM,
+    "{debezium-flat}": (
+        "{json:/__source_lsn or json:/__lsn or json:/__source_pos or json:/__pos"
+        " or json:/__source_scn or json:/__scn}"
+        " {sha256-json: without /__ts_ms /__ts_us /__ts_ns /__source_version /__version}"
+    ),
+    "{ticdc-canal-json}": "{json:/_tidb/commitTs} {sha256-json: without /id /ts}",
+}
+"""What an id template may contain as a name: the id that an event format defines."""
+
+EARLIER: Final = {
+    "{debezium-mysql}": "{key} {json:/source/file}:{json:/source/pos}:{json:/source/row}",
+    "{debezium-postgresql}": "{key} {json:/source/lsn}",
+}
+"""What two of them have meant before: routes that were started with that keep it."""
+
+
+def expanded(template: str) -> str:
+    """Return a template with the meaning of each preset in it."""
+    for name, meaning in PRESETS.items():
+        template = template.replace(name, meaning)
+    return template
+
+
+def earlier(template: str) -> Iterator[str]:
+    """Yield what the text of an expanded template without a marker has meant before."""
+    yield PLAIN + template
+    for name, meaning in EARLIER.items():
+        yield PLAIN + template.replace(PRESETS[name], meaning)
