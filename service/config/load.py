@@ -24,6 +24,7 @@ from service.config.model import (
     ServiceSettings,
     TracingSettings,
 )
+from service.config.targets import target_problems
 from service.config.validation import (
     NamedRoute,
     api_problems,
@@ -395,6 +396,7 @@ def _read_routes(
         for number, keys in enumerate(tables, 1)
     ]
     problems.extend(route_problems(named, group_id, has_registry=bool(registry.url)))
+    problems.extend(target_problems(named, group_id))
     return usable(named)
 
 

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 from service.config import tokens
 from service.config.expressions import expression_fault
 from service.config.kafka_properties import KafkaSettings, Property
-from service.config.keys import TOPIC_SHAPE
 from service.config.model import (
     EXPRESSION_MARKER,
     ApiSettings,
@@ -99,8 +98,6 @@ def route_problems(
             problems.extend(_without_registry(named))
     problems.extend(_repeated_names(routes))
     problems.extend(_scopes_of_one_address(routes))
-    problems.extend(_read_and_written(routes))
-    problems.extend(_replies_among_records(routes))
     return problems
 
 
@@ -144,7 +141,6 @@ def _problems_of(named: NamedRoute, group_id: str) -> Iterator[tuple[str, Config
             yield key, problem
     yield from _constant_id(named)
     yield from _publisher_chosen_targets(named)
-    yield from _equal_targets(named)
 
 
 def _input_problems(named: NamedRoute, group_id: str) -> Iterator[ConfigIssue]:
@@ -250,14 +246,6 @@ def _publisher_chosen_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIs
             yield key, ConfigIssue(what, 'list the topics it may be: allowed_outputs = ["…"]')
 
 
-def _equal_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
-    route = named.route
-    if route.output == route.dead_letter:
-        what = f'{named.where}.output and .dead_letter are both "{route.output}"'
-        fix = "use different topics for accepted and rejected messages"
-        yield "output", ConfigIssue(what, fix)
-
-
 def _repeated_names(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     counts = Counter(named.route.name for named in routes)
     for name, count in counts.items():
@@ -305,51 +293,6 @@ def may_meet(one: Pattern, other: Pattern) -> bool:
         return one[i] == other[j] and meets(i + 1, j + 1)
 
     return meets(0, 0)
-
-
-def _read_and_written(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
-    """Find named inputs that a route writes; regular expressions skip such topics anyway."""
-    written = {topic: named for named in routes for topic in _written(named.route)}
-    for named in routes:
-        for topic in named.route.inputs:
-            if topic in written:
-                what = (
-                    f'{named.where}.inputs has "{topic}", which {written[topic].where} writes: '
-                    "a topic that a route writes cannot be an input"
-                )
-                paths = named.path("inputs"), written[topic].path()
-                yield ConfigIssue(what, "remove the input or change the target", paths)
-
-
-def _replies_among_records(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
-    """Find outputs and dead-letter topics that a publisher could have replies written to."""
-    targets = {topic: named for named in routes for topic in _targets(named.route)}
-    for named in routes:
-        for topic in named.route.reply_topics:
-            if topic in targets:
-                other = targets[topic]
-                what = (
-                    f'{named.where}.reply_topics has "{topic}", which is an output or dead-letter '
-                    f"topic of {other.where}"
-                )
-                paths = named.path("reply_topics"), other.path()
-                yield ConfigIssue(what, "use a topic that has nothing but replies", paths)
-
-
-def _written(route: RouteSettings) -> set[str]:
-    """Return the topics that a route writes, as far as they do not depend on a record."""
-    return _targets(route) | set(route.reply_topics)
-
-
-def _targets(route: RouteSettings) -> set[str]:
-    """Return the targets that do not depend on a record: those of inputs given by name."""
-    targets = set(route.allowed_outputs)
-    for template in (route.output, route.dead_letter):
-        for topic in route.inputs:
-            target = template.replace("{topic}", topic)
-            if not topic.startswith(EXPRESSION_MARKER) and re.fullmatch(TOPIC_SHAPE, target):
-                targets.add(target)
-    return targets
 
 
 COMMIT_GRACE_MS: Final = 10_000

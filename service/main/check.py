@@ -209,6 +209,7 @@ def report_of(
         *_folder_problems(config.service.state_dir),
         *_contradictions(config, inputs, first),
         *_missing_inputs(config, routes, names),
+        *_mixed_targets(routes),
         *_missing_targets(config, routes, granted.keys()),
         *_changelog_problems(config, routes, topics),
         *_by_address_problems(config, topics),
@@ -289,6 +290,22 @@ def _missing_targets(
         )
         for name in sorted(written_topics(routes).difference(there))
     ]
+
+
+def _mixed_targets(routes: Mapping[str, InputRoute]) -> Iterator[ConfigIssue]:
+    """Yield each topic that would get accepted messages of one input and dead letters of another.
+
+    Inputs that are named are compared without the broker, by `target_problems`.
+    """
+    outputs = {route.output.constant: name for name, route in routes.items()}
+    for name, route in routes.items():
+        topic = route.dead_letter.constant
+        other = None if topic is None else outputs.get(topic)
+        if other is None or other == name:
+            continue
+        if any(set(routes[each].settings.inputs).isdisjoint([each]) for each in (name, other)):
+            what = f'"{topic}" is the dead-letter topic of "{name}" and the output of "{other}"'
+            yield ConfigIssue(what, "use different topics for accepted and rejected messages")
 
 
 def _changelog_problems(

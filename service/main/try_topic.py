@@ -126,6 +126,11 @@ class FoundCopy(NamedTuple):
     """Whether it was forwarded and marked as a duplicate."""
 
     @property
+    def topic(self) -> str:
+        """Return the topic that it is in."""
+        return self.position.rpartition("-")[0]
+
+    @property
     def fate(self) -> str:
         """Return the decision on it: accepted, duplicate or rejected."""
         if self.reason is None:
@@ -146,6 +151,10 @@ class TryResult(NamedTuple):
     copies: tuple[FoundCopy, ...]
     drops: bool
     """Whether the address has `on_duplicate = "drop"`."""
+    output: str = ""
+    """The topic where consumers expect one of the two; empty if it is not known."""
+    marks: bool = False
+    """Whether the address has `on_duplicate = "mark"`, so that both go to the output."""
 
     @property
     def fates(self) -> list[str]:
@@ -155,7 +164,15 @@ class TryResult(NamedTuple):
     @property
     def kept_out(self) -> bool:
         """Whether exactly one was accepted, and the other was recognised as its duplicate."""
-        return self.fates == (["accepted"] if self.drops else ["accepted", "duplicate"])
+        wanted = ["accepted"] if self.drops else ["accepted", "duplicate"]
+        return not self.mixes and self.fates == wanted
+
+    @property
+    def mixes(self) -> bool:
+        """Whether consumers of the output would receive both, whatever their headers say."""
+        at_output = [copy for copy in self.copies if copy.topic == self.output]
+        is_marked = self.marks and any(copy.marked for copy in at_output)
+        return len(at_output) > 1 and not is_marked
 
     def lines(self) -> list[str]:
         """Return the lines of the report."""
@@ -166,8 +183,14 @@ class TryResult(NamedTuple):
         return [f"sent       {' and '.join(self.sent)}", *found, *dropped, self._conclusion()]
 
     def _conclusion(self) -> str:
+        if self.mixes:
+            return (
+                f"Both are in the output {self.output}, so consumers receive the copy too: see "
+                "output, dead_letter and on_duplicate."
+            )
         if self.kept_out:
-            return "One came out, and its copy was kept out."
+            marked = "Both came out, the copy marked as a duplicate, as on_duplicate says."
+            return marked if self.marks else "One came out, and its copy was kept out."
         match self.fates:
             case []:
                 return (
@@ -214,7 +237,7 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
         message = TryMessage.of(route, name)
         sent = _send_twice(clients, topic, message)
         copies = tuple(_find_copies(consumer, message.key()))
-    return TryResult(sent, copies, _drops(config, route, message))
+    return _result(config, route, message, sent, copies)
 
 
 def require_fields(route: InputRoute) -> None:
@@ -292,12 +315,20 @@ def _position(message: Message) -> str:
     return f"{message.topic()}-{message.partition()}@{message.offset()}"
 
 
-def _drops(config: Config, route: InputRoute, message: TryMessage) -> bool:
+def _result(
+    config: Config,
+    route: InputRoute,
+    message: TryMessage,
+    sent: tuple[str, ...],
+    copies: tuple[FoundCopy, ...],
+) -> TryResult:
     try:
         address = route.address.render(message, message.headers, "")
+        output = route.output.render(message, message.headers, address)
     except UnrenderableError:
-        return False  # the record is rejected, and its dead letter has the reason
-    return config.addresses.settings(address).on_duplicate == "drop"
+        return TryResult(sent, copies, drops=False)  # it is rejected; its dead letter says why
+    action = config.addresses.settings(address).on_duplicate
+    return TryResult(sent, copies, action == "drop", output, action == "mark")
 
 
 def _refused(topic: str, error: KafkaError) -> ExitError:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, cast
 from service.config.addresses import AddressBook
 from service.config.load import Config, read_addresses, read_route, usable
 from service.config.model import RouteSettings
+from service.config.targets import target_problems
 from service.config.validation import NamedRoute, route_problems
 from service.errors import ConfigIssue, ConfigPath
 from service.metadata.record import MetadataRecord, read
@@ -88,6 +89,7 @@ def apply_overlay(
     if not named:
         problems.append(_NO_ROUTES)
     problems += route_problems(named, file.service.group_id, has_registry=has_registry)
+    problems += target_problems(named, file.service.group_id)
     problems += _own_log(named)
     book = _addresses(file, overlay, problems)
     errors = [OverlayError(_path(problem, overlay), problem) for problem in problems]

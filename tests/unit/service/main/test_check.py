@@ -323,3 +323,19 @@ def test_a_limit_of_open_files_that_the_stores_may_exceed_is_warned_of(
     found = list(descriptor_warnings(config))
     assert len(found) == len(expected)
     assert all(part in sentence for part, sentence in zip(expected, found, strict=True))
+
+
+def test_topics_that_expressions_find_are_compared_too() -> None:
+    routes = (
+        RouteSettings(name="all", inputs=("^in.*",), dead_letter="dead.{topic}", scope="partition"),
+        RouteSettings(
+            name="more",
+            inputs=("^x.*",),
+            output="dead.in{topic}",
+            dead_letter="y",
+            scope="partition",
+        ),
+    )
+    (problem,) = problems(cluster_with("inx1", "x1"), config_of(*routes, create_topics=True))
+    assert '"dead.inx1" is the dead-letter topic of "inx1" and the output of "x1"' in problem
+    assert problems(cluster_with("inx2", "x1"), config_of(*routes, create_topics=True)) == []

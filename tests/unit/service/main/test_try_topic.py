@@ -14,6 +14,7 @@ from tests.support.helpers import rows
 ACCEPTED = FoundCopy("orders.unique-0@4", None, "", None, marked=False)
 LETTER = FoundCopy("orders.dlq-0@0", "duplicate", "", "orders-1@17", marked=False)
 MARKED = FoundCopy("orders.unique-0@5", None, "", "orders-1@17", marked=True)
+MIXED = FoundCopy("orders.unique-2@7", "duplicate", "", "orders-1@17", marked=False)
 REJECTED = FoundCopy("orders.dlq-0@0", "no-address", "the key is null", None, marked=False)
 
 
@@ -42,6 +43,26 @@ def test_one_comes_out_and_the_other_is_its_copy_or_the_conclusion_says_why_not(
     assert first == "sent       orders-1@17 and orders-1@18"
     assert len(found) == len(copies) + (drops and kept_out)
     assert conclusion in last
+
+
+@pytest.mark.parametrize(
+    ("copies", "marks", "kept_out", "conclusion"),
+    [
+        ([ACCEPTED, MIXED], False, False, "Both are in the output orders.unique"),
+        ([ACCEPTED, ACCEPTED], False, False, "Both are in the output orders.unique"),
+        ([ACCEPTED, MARKED], False, False, "Both are in the output orders.unique"),
+        ([ACCEPTED, MARKED], True, True, "the copy marked as a duplicate"),
+        ([ACCEPTED, MIXED], True, False, "Both are in the output orders.unique"),
+        ([ACCEPTED, LETTER], False, True, "its copy was kept out"),
+    ],
+)
+def test_two_messages_in_the_output_are_a_failure_whatever_headers_they_have(
+    *, copies: list[FoundCopy], marks: bool, kept_out: bool, conclusion: str
+) -> None:
+    sent = ("orders-1@17", "orders-1@18")
+    findings = TryResult(sent, tuple(copies), drops=False, output="orders.unique", marks=marks)
+    assert findings.kept_out is kept_out
+    assert conclusion in findings.lines()[-1]
 
 
 def test_a_copy_says_what_it_is_and_where() -> None:
