@@ -304,8 +304,8 @@ class Ring(Document):
         description="Time of the newest id held; null if none is held."
     )
     horizon_ms: int | None = Field(
-        description="How far back it remembers, in ms; null until a ring has evicted an id, and "
-        "while a window is not full."
+        description="How far back it remembers, in ms; null until a ring has evicted an id since "
+        "it was empty, and while a window forgets by time alone. It stays when the size is raised."
     )
 
     @classmethod

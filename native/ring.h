@@ -592,7 +592,7 @@ static void put_column(Text *text, const int64_t *column, size_t count)
 }
 
 /* The segment of the rows from `start` on, at most SEGMENT_IDS_MAX, or of none. */
-static PyObject *segment_from(const Draft *self, size_t start, size_t end)
+static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint64_t mark)
 {
     size_t count = end - start, used = 0;
     const Added *rows = self->rows + start;
@@ -610,7 +610,7 @@ static PyObject *segment_from(const Draft *self, size_t start, size_t end)
     }
     Text text = {NULL, 0, 0};
     put_little(&text, SEGMENT_FORMAT, 1), put_little(&text, self->next + start, 8);
-    put_little(&text, least_of(self), 8), put_little(&text, self->capacity, 8);
+    put_little(&text, least_of(self), 8), put_little(&text, self->capacity | mark, 8);
     put_little(&text, count, 4), put_little(&text, used, 2);
     for (size_t i = 0; i < used && !PyErr_Occurred(); i++) {
         const char *topic;
@@ -635,18 +635,20 @@ static PyObject *segment_from(const Draft *self, size_t start, size_t end)
     return value;
 }
 
-static bool sealed(const Draft *self, size_t start, size_t end, PyObject *found)
+static bool sealed(const Draft *self, size_t start, size_t end, uint64_t mark, PyObject *found)
 {
-    PyObject *value = segment_from(self, start, end);
+    PyObject *value = segment_from(self, start, end, mark);
     return value && listed(found, Py_BuildValue("KN", self->next + start, value));
 }
 
-/* seal(ids_max, is_resized): the segments to write, each with its first number. */
+/* seal(ids_max, is_resized, mark): the segments to write, each with its first number; the bits of
+ * `mark` are added to each stored capacity. */
 static PyObject *Draft_seal(Draft *self, PyObject *args)
 {
     Py_ssize_t ids_max;
     int is_resized;
-    if (!PyArg_ParseTuple(args, "np", &ids_max, &is_resized))
+    unsigned long long mark;
+    if (!PyArg_ParseTuple(args, "npK", &ids_max, &is_resized, &mark))
         return NULL;
     if (ids_max < 1 || ids_max > SEGMENT_IDS_MAX)
         return PyErr_SetString(PyExc_ValueError, "too many ids"), NULL;
@@ -654,11 +656,12 @@ static PyObject *Draft_seal(Draft *self, PyObject *args)
     uint64_t least = least_of(self);
     for (size_t start = 0, end; found && start < self->count; start = end) {
         end = start + (size_t)ids_max < self->count ? start + (size_t)ids_max : self->count;
-        if (self->next + end > least && !sealed(self, start, end, found))
+        if (self->next + end > least && !sealed(self, start, end, mark, found))
             Py_CLEAR(found);
     }
     /* A resize alone: an empty segment has the floor; the next segment takes its key. */
-    if (found && !PyList_Size(found) && is_resized && !sealed(self, self->count, self->count, found))
+    if (found && !PyList_Size(found) && is_resized &&
+        !sealed(self, self->count, self->count, mark, found))
         Py_CLEAR(found);
     return found;
 }

@@ -2,8 +2,9 @@
 
 An id's number counts the ids that its address has accepted. A segment holds consecutive numbers
 from `first` on, and for each id the origin of the accepted record. `floor` is the lowest number
-that the address still holds after the segment, `capacity` the size at that time: both matter only
-in the newest segment, so a replay in any order ends in the same ring.
+that the address still holds after the segment, `capacity` the size at that time, and `has_evicted`
+whether an id was evicted before, since the address was empty: all three matter only in the newest
+segment, so a replay in any order ends in the same ring.
 
 Key: the address and the number of the first id (`keys.py`). Value: a header, then columns, each
 packed to the narrowest width that fits.
@@ -36,6 +37,9 @@ position of every store. To raise it, add a reader and keep the older ones uncha
 """
 
 _HEADER: Final = struct.Struct("<BQQQIH")
+EVICTED: Final = 1 << 62
+"""Added to the stored capacity if an id was evicted: far above every capacity, so that versions
+that do not know it read a ring whose size has changed."""
 _BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
 _CODE_FOR: Final = "BBHIIQQQQ"
 """Array type code by the number of bytes needed: the narrowest width that fits."""
@@ -62,6 +66,7 @@ class Segment(NamedTuple):
     source_indexes: Sequence[int]
     offsets: Sequence[int]
     times_ms: Sequence[int]
+    has_evicted: bool = False
 
     @property
     def end(self) -> int:
@@ -118,6 +123,7 @@ class SegmentSummary(NamedTuple):
     floor: int
     capacity: int
     ids: Collection[bytes]
+    has_evicted: bool = False
 
 
 def key(address: str, first: int) -> bytes:
@@ -143,7 +149,7 @@ def encode(segment: Segment) -> bytes:
             FORMAT,
             segment.first,
             segment.floor,
-            segment.capacity,
+            segment.capacity | (EVICTED if segment.has_evicted else 0),
             len(segment.ids),
             len(segment.sources),
         )
@@ -179,10 +185,10 @@ def summary(value: bytes) -> SegmentSummary:
     try:
         head, position = _head(value)
         if not head.ids:
-            return SegmentSummary(*head[:3], ())
+            return SegmentSummary(*head[:3], (), head.has_evicted)
         for _ in range(3):
             _, position = _column(value, position, head.ids)
-        return SegmentSummary(*head[:3], _ids(value, position, head.ids))
+        return SegmentSummary(*head[:3], _ids(value, position, head.ids), head.has_evicted)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise unknown(value) from error
 
@@ -212,7 +218,7 @@ def row_of(value: bytes, number: int) -> SegmentEntry:
 def _decode(value: bytes) -> Segment:
     head, position = _head(value)
     if not head.ids:
-        return Segment(head.first, head.floor, head.capacity, head.sources, (), (), (), ())
+        return Segment(*head[:4], (), (), (), (), head.has_evicted)
     columns = []
     for _ in range(3):
         column, position = _unpack(value, position, head.ids)
@@ -221,7 +227,7 @@ def _decode(value: bytes) -> Segment:
     if not 0 <= min(source_indexes) <= max(source_indexes) < len(head.sources):
         raise unknown(value)
     ids = tuple(_ids(value, position, head.ids))
-    return Segment(*head[:3], head.sources, ids, source_indexes, offsets, times_ms)
+    return Segment(*head[:4], ids, source_indexes, offsets, times_ms, head.has_evicted)
 
 
 def _ids(value: bytes, position: int, count: int) -> PackedIds:
@@ -244,6 +250,7 @@ class _SegmentHeader(NamedTuple):
     capacity: int
     sources: tuple[PartitionId, ...]
     ids: int
+    has_evicted: bool
 
 
 def _head(value: bytes) -> tuple[_SegmentHeader, int]:
@@ -265,7 +272,10 @@ def _head_1(value: bytes) -> tuple[_SegmentHeader, int]:
         position += 6
         sources.append(PartitionId(value[position : position + length].decode(), partition))
         position += length
-    return _SegmentHeader(first, floor, capacity, tuple(sources), count), position
+    head = _SegmentHeader(
+        first, floor, capacity & ~EVICTED, tuple(sources), count, bool(capacity & EVICTED)
+    )
+    return head, position
 
 
 _HEADS: Final[Mapping[int, Callable[[bytes], tuple[_SegmentHeader, int]]]] = {1: _head_1}

@@ -104,7 +104,7 @@ def ls(
             share(each["fill"], 1),
             count(each["ids_held"]),
             count(each["capacity"]),
-            _horizon(each["horizon_ms"]),
+            _horizon(each["horizon_ms"], each["fill"]),
             count(each["accepted"]),
             count(each["duplicates"]),
             count(each["partitions"]),
@@ -180,7 +180,7 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
     held = f"{_held(found)}, {size(found['bytes']).shown}{other}"
     rows = [
         ("strategy", word(found["strategy"])),
-        ("horizon", _horizon(found["horizon_ms"])),
+        ("horizon", _horizon(found["horizon_ms"], found["fill"])),
         ("accepted, with redrives", count(found["accepted"])),
         ("duplicates, with redrives", count(found["duplicates"])),
         ("counted since", cells.when(found["counted_since"], utc=utc)),
@@ -229,11 +229,16 @@ def _command_of(found: Mapping[str, Any]) -> str:
     return shlex.join(["ringfence", "address", "set", pattern, *pairs])
 
 
-def _horizon(horizon_ms: int | None) -> Cell:
-    """Return how far back an address remembers; unlimited until it has forgotten an id."""
+def _horizon(horizon_ms: int | None, fill: float | None = None) -> Cell:
+    """Return how far back an address remembers; unlimited until it has forgotten an id.
+
+    One that has room again was enlarged, and its horizon grows.
+    """
     if horizon_ms is None:
         return Cell("", "all so far", "dim", right=True)
-    return span(horizon_ms)
+    cell = span(horizon_ms)
+    is_growing = fill is not None and fill < 1
+    return cell._replace(text=f"{cell.text}, growing") if is_growing else cell
 
 
 def _rings(found: Mapping[str, Any]) -> Table:

@@ -14,7 +14,7 @@ from service.native.extension import loaded
 from state.id_index import MakeIndex
 from state.keys import UnknownFormatError, unknown
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from state.segment import SEGMENT_IDS_MAX, key, remembered, row_of
+from state.segment import EVICTED, SEGMENT_IDS_MAX, key, remembered, row_of
 from state.strategies.base import Admit, ReadSegment, StateChange, StoredSize
 from state.strategies.ring import RingDraft
 from state.strategies.ring_memory import IndexedRing, RingForms
@@ -60,7 +60,8 @@ class NativeRing(IndexedRing):
             raise unknown(value) from error
         except OverflowError as error:
             raise UnknownFormatError(str(error)) from error
-        self.next, self.capacity = first + count, capacity
+        self.next, self.capacity = first + count, capacity & ~EVICTED
+        self.has_evicted = bool(capacity & EVICTED)
         self.floor = max(self.floor, floor)
         if count:
             self._firsts.append(first)
@@ -147,7 +148,8 @@ class NativeRingDraft(RingDraft):
         """Return what to write and to apply after the commit; None without a change."""
         ring, deleted = self._ring, len(self.evicted)
         is_resized = ring.capacity not in {None, self._capacity}
-        sealed = self.native.seal(SEGMENT_IDS_MAX, is_resized)
+        mark = EVICTED if self.has_evicted else 0
+        sealed = self.native.seal(SEGMENT_IDS_MAX, is_resized, mark)
         if not sealed and not deleted:
             return None
         edits = [Edit(key(address, first), value) for first, value in sealed]

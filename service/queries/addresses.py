@@ -25,8 +25,8 @@ class MemoryStatus(NamedTuple):
     oldest_time_ms: int | None
     newest_time_ms: int | None
     horizon_ms: int | None
-    """The time from the oldest id to the newest; None until a ring has evicted once, and while a
-    window is not full, since it then forgets by time alone."""
+    """The time from the oldest id to the newest; None until a ring has evicted an id since it was
+    empty, and while a window has lost none by number, since it then forgets by time alone."""
 
 
 class AddressAnswer(NamedTuple):

@@ -20,7 +20,7 @@ class AddressFill(NamedTuple):
     capacity: int
     used: int
     horizon_ms: int | None = None
-    """The shortest of its partitions; None until a full cache has evicted an id."""
+    """The shortest of its partitions; None until an id was evicted, and after a clear."""
 
     def plus(self, other: "AddressFill") -> "AddressFill":
         """Return the sums, and the shorter horizon."""
@@ -182,7 +182,7 @@ def _fills(sample: StateSample) -> Iterator[Metric]:
     used = _labelled("ring_used_ids", "Ids that an address holds.", "address")
     horizon = _labelled(
         "ring_horizon_seconds",
-        "Time from the oldest id to the newest, once a full ring has evicted an id.",
+        "Time from the oldest id to the newest, from the first evicted id on.",
         "address",
     )
     for address, fill in sample.fills.items():

@@ -92,7 +92,7 @@ class Occupancy(NamedTuple):
     oldest_ms: int | None = None
     newest_ms: int | None = None
     horizon_ms: int | None = None
-    """Time from the oldest to the newest id, once capacity evicts; else None."""
+    """Time from the oldest to the newest id, if one was evicted that should be known; else None."""
 
 
 Admit = Callable[[bytes, int, int], int | None]

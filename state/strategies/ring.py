@@ -37,6 +37,8 @@ class RingState(Protocol):
     next: int
     floor: int
     capacity: int | None
+    has_evicted: bool
+    """Whether an id was evicted since the ring was empty; see `RingDraft.has_evicted`."""
 
     def number_of(self, identifier: bytes) -> int | None:
         """Return the newest number of an id, an open draft included; it may be below the floor."""
@@ -162,6 +164,11 @@ class RingDraft:
         """The lowest number that is held; a full ring forgets its oldest id."""
         return max(self._ring.floor, self._next - self._capacity)
 
+    @property
+    def has_evicted(self) -> bool:
+        """Whether an id was evicted since the ring was empty, growth or not."""
+        return has_evicted(self._ring, self._floor)
+
     def judge(self, identifier: bytes) -> int | None:
         """Return the number of a known id, or None."""
         number = self._ring.number_of(remembered(identifier))
@@ -222,12 +229,15 @@ class RingDraft:
 
     def extent(self) -> Occupancy:
         """Return what is held before the batch adds anything."""
-        bounds = self._floor, self._next
-        return extent_of(*bounds, self._capacity, lambda number: self.origin(number).time_ms)
+        bounds = self._floor, self._next, self._capacity
+        return extent_of(*bounds, self._time_ms_of, evicted=self.has_evicted)
 
     def time_of(self, rank: int) -> int | None:
         """Return when a held id was accepted; `rank` counts from the oldest, 0."""
-        return self.origin(self._floor + rank).time_ms
+        return self._time_ms_of(self._floor + rank)
+
+    def _time_ms_of(self, number: int) -> int:
+        return self.origin(number).time_ms
 
     def change(self, address: str) -> StateChange | None:
         """Return what to write and to apply after the commit; None without a change."""
@@ -275,20 +285,57 @@ class RingDraft:
             source_indexes=source_indexes,
             offsets=offsets,
             times_ms=self._added.times_ms[start:end],
+            has_evicted=self.has_evicted,
         )
 
 
+class RingBounds(Protocol):
+    """What is known of a ring without its ids."""
+
+    @property
+    def next(self) -> int:
+        """The number after the newest id."""
+        ...
+
+    @property
+    def floor(self) -> int:
+        """The lowest number that is held."""
+        ...
+
+    @property
+    def capacity(self) -> int | None:
+        """The size when the ring was last written; None before."""
+        ...
+
+    @property
+    def has_evicted(self) -> bool:
+        """Whether the newest segment says that an id was evicted."""
+        ...
+
+
+def has_evicted(ring: RingBounds, floor: int) -> bool:
+    """Whether a ring has evicted an id since it was empty, with its floor raised to this one.
+
+    Clearing raises the floor too, and the ring is empty again. Versions before `has_evicted` was
+    stored leave a sign only while the ring is full.
+    """
+    was_full = 0 < ring.floor < ring.next and ring.next - ring.floor == ring.capacity
+    return ring.has_evicted or floor > ring.floor or was_full
+
+
 def extent_of(
-    floor: int, following: int, capacity: int, time_ms_of: Callable[[int], int]
+    floor: int, following: int, capacity: int, time_ms_of: Callable[[int], int], *, evicted: bool
 ) -> Occupancy:
-    """Return the occupancy of a ring from its lowest number and the one after its highest."""
+    """Return the occupancy of a ring from its lowest number and the one after its highest.
+
+    The horizon of a ring that was enlarged grows from what it held; that of an empty one is 0.
+    """
     if floor >= following:
-        return Occupancy(0)
+        return Occupancy(0, horizon_ms=0 if evicted and capacity else None)
     oldest_ms, newest_ms = time_ms_of(floor), time_ms_of(following - 1)
-    # Clearing a ring raises the floor too, so a floor alone does not mean eviction.
-    has_evicted = floor and following - floor == capacity
-    horizon_ms = newest_ms - oldest_ms if has_evicted else None
-    return Occupancy(following - floor, oldest_ms, newest_ms, horizon_ms)
+    return Occupancy(
+        following - floor, oldest_ms, newest_ms, newest_ms - oldest_ms if evicted else None
+    )
 
 
 def _admit_nothing(_identifier: bytes, _packed_position: int, _time_ms: int) -> int | None:

@@ -7,13 +7,14 @@ counting, so later ids are never taken for older ones.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from state.keys import SEGMENTS, UnknownFormatError, after, prefix
 from state.model import Edit
 from state.segment import FORGOTTEN, Segment, decode, encode, first_of, key, put, row_of, summary
 from state.store import Store
 from state.strategies.base import Occupancy, RankedId, StoredSize
-from state.strategies.ring import extent_of
+from state.strategies.ring import extent_of, has_evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +93,27 @@ def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterato
         segment_key = store.next_key(segment_key + b"\0")
 
 
-def bounds(store: Store, address: str, capacity: int) -> tuple[int, int]:
-    """Return the number of the oldest id that a ring holds, and the number after its newest."""
+class _Bounds(NamedTuple):
+    """The bounds of a ring, as its newest segment has them."""
+
+    next: int = 0
+    floor: int = 0
+    capacity: int | None = None
+    has_evicted: bool = False
+
+
+def _stored(store: Store, address: str) -> _Bounds:
     newest = store.previous_key(after(SEGMENTS, address))
     if newest is None or not newest.startswith(prefix(SEGMENTS, address)):
-        return 0, 0
-    segment = summary(store.get(newest) or b"")
-    following = segment.first + len(segment.ids)
-    return max(segment.floor, following - capacity), following
+        return _Bounds()
+    last = summary(store.get(newest) or b"")
+    return _Bounds(last.first + len(last.ids), last.floor, last.capacity, last.has_evicted)
+
+
+def bounds(store: Store, address: str, capacity: int) -> tuple[int, int]:
+    """Return the number of the oldest id that a ring holds, and the number after its newest."""
+    stored = _stored(store, address)
+    return max(stored.floor, stored.next - capacity), stored.next
 
 
 def extent(store: Store, address: str, capacity: int) -> Occupancy:
@@ -107,8 +121,11 @@ def extent(store: Store, address: str, capacity: int) -> Occupancy:
 
     Raises UnknownFormatError if a segment is damaged or missing.
     """
+    stored = _stored(store, address)
+    floor = max(stored.floor, stored.next - capacity)
+    evicted = has_evicted(stored, floor)
     time_ms_of = partial(_time_ms, store, address)
-    return extent_of(*bounds(store, address, capacity), capacity, time_ms_of)
+    return extent_of(floor, stored.next, capacity, time_ms_of, evicted=evicted)
 
 
 def _time_ms(store: Store, address: str, number: int) -> int:

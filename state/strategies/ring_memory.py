@@ -55,6 +55,7 @@ class InMemoryRing:
         "_sizes_bytes",
         "capacity",
         "floor",
+        "has_evicted",
         "memory_bytes",
         "next",
     )
@@ -75,6 +76,7 @@ class InMemoryRing:
         self.next = 0
         self.floor = 0
         self.capacity: int | None = None
+        self.has_evicted = False
         self.memory_bytes = 0
 
     def __len__(self) -> int:
@@ -178,6 +180,7 @@ class InMemoryRing:
         for segment in segments:
             self.next, self.capacity = segment.end, segment.capacity
             self.floor = max(self.floor, segment.floor)
+            self.has_evicted = segment.has_evicted
             if segment.ids:
                 offsets, times_ms = array("q", segment.offsets), array("q", segment.times_ms)
                 self._segments.append(segment._replace(offsets=offsets, times_ms=times_ms))
@@ -236,6 +239,7 @@ class IndexedRing:
         "_row",
         "capacity",
         "floor",
+        "has_evicted",
         "next",
     )
 
@@ -249,6 +253,7 @@ class IndexedRing:
         self.next = 0
         self.floor = 0
         self.capacity: int | None = None
+        self.has_evicted = False
 
     def __len__(self) -> int:
         """Return how many ids are held."""
@@ -342,13 +347,14 @@ class IndexedRing:
         """Take over committed segments, oldest first, and drop the first `deleted` ones."""
         self._drafted = {}
         for segment in segments:
-            self.take(SegmentSummary(segment.first, segment.floor, segment.capacity, segment.ids))
+            self.take(SegmentSummary(*segment[:3], segment.ids, segment.has_evicted))
         del self._firsts[:deleted]
 
     def take(self, segment: SegmentSummary) -> None:
         """Add the next segment; only its ids' hashes and its first number are kept."""
         self.next, self.capacity = segment.first + len(segment.ids), segment.capacity
         self.floor = max(self.floor, segment.floor)
+        self.has_evicted = segment.has_evicted
         if segment.ids:
             self._index.add(segment.ids, segment.first, self.floor)
             self._firsts.append(segment.first)

@@ -12,6 +12,9 @@ it for every publisher.
 The ids of a batch are stored in segments, in order, with the times when they were seen. Each time
 an id is seen it gets a number, as an id does in a ring. Invariant: only the last number of an id
 counts.
+
+A segment of a window that has forgotten an id has the time at which the newest of those was seen in
+place of its capacity: whatever was forgotten, by number or by time, is known to be older than that.
 """
 
 import hashlib
@@ -91,6 +94,8 @@ class WindowState(WholeState):
         self.firsts = array("Q")
         """The first numbers of the segments."""
         self.next = 0
+        self.lost_ms: int | None = None
+        """When the newest of the ids that were forgotten was seen; None if there are none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -125,6 +130,7 @@ class WindowState(WholeState):
             self.ids.move_to_end(identifier)
             self.numbers[identifier] = number
         self.next = segment.end
+        self.lost_ms = segment.capacity if segment.has_evicted else None
         if segment.ids:
             self.firsts.append(segment.first)
         while self.ids and self.numbers[eldest := next(iter(self.ids))] < segment.floor:
@@ -148,6 +154,7 @@ class WindowDraft:
         self._seen: OrderedDict[bytes, Origin] = OrderedDict()
         self._gone: set[bytes] = set()
         self._count = len(window)
+        self._lost_ms = window.lost_ms
         self._names: Iterator[bytes] = iter(window.ids)
         self._front = next(self._names, None)
         self._accepted = Counter[PartitionId]()
@@ -217,12 +224,15 @@ class WindowDraft:
         """Return what is held before the batch adds anything."""
         eldest = self._eldest()
         if eldest is None:
-            return Occupancy(0)
+            is_empty = self._lost_ms is not None and self._settings.window_size > 0
+            return Occupancy(0, horizon_ms=0 if is_empty else None)
         ids = self._window.ids
         oldest_ms, newest_ms = ids[eldest].time_ms, ids[next(reversed(ids))].time_ms
         is_full = self._count == self._settings.window_size
+        lost_ms, lasts_ms = self._lost_ms, self._settings.window_ms
+        is_short = is_full or (lost_ms is not None and newest_ms - lost_ms <= lasts_ms)
         return Occupancy(
-            self._count, oldest_ms, newest_ms, newest_ms - oldest_ms if is_full else None
+            self._count, oldest_ms, newest_ms, newest_ms - oldest_ms if is_short else None
         )
 
     def change(self, address: str) -> StateChange | None:
@@ -234,7 +244,8 @@ class WindowDraft:
         if eldest is not None and eldest not in self._seen:
             floor = self._window.numbers[eldest]
         # A resize alone is written as an empty segment; the next segment reuses its key.
-        segments = tuple(self._segments(floor)) or (self._empty(floor),)
+        empty = self._marked(Segment(self._window.next, floor, 0, (), (), (), (), ()))
+        segments = tuple(self._segments(floor)) or (empty,)
         dead = evicted(self._window.firsts, floor, self._window.next)
         begin = prefix(self._window.kind, address)
         edits = [Edit(begin + _NUMBER.pack(first), None) for first in dead]
@@ -243,18 +254,20 @@ class WindowDraft:
         ]
         return StateChange(edits, _WindowContent(segments, len(dead)))
 
-    def _empty(self, floor: int) -> Segment:
-        return Segment(self._window.next, floor, self._settings.window_size, (), (), (), (), ())
+    def _marked(self, segment: Segment) -> Segment:
+        if self._lost_ms is None:
+            return segment._replace(capacity=self._settings.window_size)
+        return segment._replace(capacity=max(0, self._lost_ms), has_evicted=True)
 
     def _segments(self, floor: int) -> Iterator[Segment]:
         rows = list(self._seen.items())
         for start in range(0, len(rows), SEGMENT_IDS_MAX):
             part = rows[start : start + SEGMENT_IDS_MAX]
             sources = tuple({PartitionId(at.topic, at.partition): None for _, at in part})
-            yield Segment(
+            segment = Segment(
                 first=self._window.next + start,
                 floor=floor,
-                capacity=self._settings.window_size,
+                capacity=0,
                 sources=sources,
                 ids=tuple([identifier for identifier, _ in part]),
                 source_indexes=[
@@ -263,6 +276,7 @@ class WindowDraft:
                 offsets=[at.offset for _, at in part],
                 times_ms=[at.time_ms for _, at in part],
             )
+            yield self._marked(segment)
 
     def _known(self, name: bytes) -> Origin | None:
         found = self._seen.get(name)
@@ -289,7 +303,10 @@ class WindowDraft:
 
     def _forget_eldest(self) -> None:
         eldest = self._eldest()
+        at = None if eldest is None else self._known(eldest)
         assert eldest is not None  # the caller has counted
+        assert at is not None  # it is held
+        self._lost_ms = at.time_ms if self._lost_ms is None else max(self._lost_ms, at.time_ms)
         self._seen.pop(eldest, None)
         if eldest in self._window.ids:
             self._gone.add(eldest)

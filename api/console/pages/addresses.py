@@ -1,6 +1,6 @@
 """Addresses pages: all addresses, those that evict soonest first, and one address in full."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -53,6 +53,7 @@ def add(routes: APIRouter, history: History) -> None:
             resend=params.get("resend", ""),
             resend_ms=resend_ms,
             is_short=lambda row: is_short(row["horizon_ms"], resend_ms),
+            is_growing=is_growing,
             rates=lambda name: [each.decided_per_minute for each in history.of_address(name)],
         )
 
@@ -69,6 +70,7 @@ def add(routes: APIRouter, history: History) -> None:
             "address.html",
             section="addresses",
             found=found,
+            is_growing=is_growing(found),
             main_keys=_main_keys(found["strategy"]),
             ids=await _newest(api, found, params),
             plan=await _plan(api, name, params),
@@ -127,6 +129,11 @@ def rate_chart(points: Sequence[AddressPoint]) -> Chart | None:
 def is_short(horizon_ms: int | None, resend_ms: int | None) -> bool:
     """Return whether an address forgets before its publishers stop resending; false if unknown."""
     return horizon_ms is not None and resend_ms is not None and horizon_ms < resend_ms
+
+
+def is_growing(row: Mapping[str, Any]) -> bool:
+    """Return whether an address has evicted ids and has room again, so that its horizon grows."""
+    return row["horizon_ms"] is not None and row["fill"] is not None and row["fill"] < 1
 
 
 async def _newest(

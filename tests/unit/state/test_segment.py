@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from state.keys import SEGMENTS, UnknownFormatError, address_of, prefix
 from state.model import Origin, PartitionId
 from state.segment import (
+    EVICTED,
     SEGMENT_IDS_MAX,
     Digest,
     Segment,
@@ -45,18 +46,19 @@ def runs(draw: st.DrawFn) -> Segment:
     return Segment(
         first=draw(NUMBERS),
         floor=draw(NUMBERS),
-        capacity=draw(NUMBERS),
+        capacity=draw(st.integers(0, EVICTED - 1)),
         sources=tuple(sources),
         ids=tuple(ids),
         source_indexes=array("H", column(st.integers(0, max(len(sources) - 1, 0)))),
         offsets=array("q", column(st.one_of(INT64, st.integers(0, 300)))),
         times_ms=array("q", column(st.one_of(INT64, st.integers(0, 70_000)))),
+        has_evicted=draw(st.booleans()),
     )
 
 
 def told(run: Segment) -> tuple[object, ...]:
     columns = (tuple(run.source_indexes), tuple(run.offsets), tuple(run.times_ms))
-    return (run.first, run.floor, run.capacity, run.sources, run.ids, *columns)
+    return (run.first, run.floor, run.capacity, run.has_evicted, run.sources, run.ids, *columns)
 
 
 def small(offsets: list[int] | None = None) -> Segment:
@@ -81,7 +83,7 @@ def test_a_run_is_read_as_it_was_written(run: Segment) -> None:
     assert told(decode(value)) == told(run)
     outline = summary(value)
     assert outline._replace(ids=tuple(outline.ids)) == SegmentSummary(
-        run.first, run.floor, run.capacity, run.ids
+        run.first, run.floor, run.capacity, run.ids, run.has_evicted
     )
     assert all(each in outline.ids for each in run.ids)
     assert b"never" * 99 not in outline.ids

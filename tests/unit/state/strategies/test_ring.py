@@ -238,7 +238,7 @@ def store(request: pytest.FixtureRequest) -> CountingStore:
         (b"a", 3, Occupancy(1, 0, 0)),
         (b"abc", 3, Occupancy(3, 0, 2)),  # full, and nothing was forgotten for want of room
         (b"abcde", 3, Occupancy(3, 2, 4, 2)),
-        (b"abcde", 4, Occupancy(3, 2, 4)),  # it may hold more from now on
+        (b"abcde", 4, Occupancy(3, 2, 4, 2)),  # it may hold more from now on, and has evicted two
         (b"abcde", 2, Occupancy(2, 3, 4, 1)),
     ],
 )
