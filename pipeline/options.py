@@ -81,7 +81,7 @@ def spark_command(*, uses_spark: bool = True) -> Iterator[None]:
             _check_spark()
         yield
     except ModuleNotFoundError as error:
-        _end(f"{error.name} is not installed: pip install -r requirements/spark.txt", USAGE)
+        _end(f'{error.name} is not installed: pip install "ringfence-server[spark]"', USAGE)
     except PipelineError as error:
         _end(str(error), error.exit_code)
     except ExitError as error:

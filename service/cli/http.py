@@ -42,6 +42,9 @@ _CONNECT_MAX_S: Final = 5.0
 
 _ANSWER_S: Final = 2.0
 
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
+"""What OpenSSL says of an answer that is no TLS at all, by its version."""
+
 
 class _Retryable(NamedTuple):
     """A failure that may pass: when to retry, and the error to raise at the deadline."""
@@ -147,6 +150,8 @@ class HttpClient:
         if isinstance(error, httpx2.ReadTimeout):
             fix = "look at the service's log, or wait longer with --timeout"
             sentence = f"{self.url} did not answer within {self.patience_s:g} s; {fix}."
+        elif code == "tls" and reason in _NO_TLS:
+            sentence = f"{self.url} does not speak TLS: write http:// in --url or RINGFENCE_URL."
         elif code in {"certificate", "tls"}:
             fix = "name the file of its authority with --ca-file or RINGFENCE_CA_FILE"
             sentence = f"{self.url} has a certificate that is not trusted ({reason}); {fix}."

@@ -179,6 +179,10 @@ class AddressBook:
         numbers = (STRATEGIES[name].numbers for name in named)
         return any(each is not None and each.is_cumulative for each in numbers)
 
+    def matches(self, pattern: str, address: str) -> bool:
+        """Whether one of the patterns matches an address."""
+        return pattern in self._matching(address)
+
     def settings(self, address: str) -> AddressSettings:
         """Return the merged settings of an address."""
         return (self._cache.get(address) or self._find(address)).settings

@@ -23,12 +23,17 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from service.config.model import LogLevel
 from service.config.templates import expanded
 from service.errors import ConfigIssue, ConfigPath
+from service.formatting import short_duration_ms
 from service.urls import without_user
 from state.strategies.registry import STRATEGIES
 
 _SHOWN_CHARS_MAX = 80
+
+_UNITS_MS: Final = {"_ms": 1, "_s": 1000}
+"""Ends of the names of keys that have durations."""
 
 _STRICT = ConfigDict(strict=True, regex_engine="python-re")
 """A text is not a number, and true is not 1. The patterns are Python's."""
@@ -59,6 +64,22 @@ class Key(NamedTuple):
                 raise InvalidValueError(first["msg"]) from None
             schema = self.schema.get("items", self.schema) if first["loc"] else self.schema
             raise InvalidValueError(f"must be {_allowed(schema)}") from None
+
+    def meant(self, name: str, value: object) -> object | None:
+        """Return the allowed value that a text in its place means; None if it means none.
+
+        Numbers and booleans in quotes, durations for keys in milliseconds or seconds.
+        """
+        if not isinstance(value, str) or self.schema.get("type") in {"string", "array"}:
+            return None
+        unit_ms = next((ms for unit, ms in _UNITS_MS.items() if name.endswith(unit)), 0)
+        span_ms = short_duration_ms(value.strip()) if unit_ms else None
+        is_span = span_ms is not None and span_ms % unit_ms == 0
+        found = (span_ms or 0) // unit_ms if is_span else self.from_text(value)
+        try:
+            return None if found == value else self.read(found)
+        except InvalidValueError:
+            return None
 
     def from_text(self, text: str) -> object:
         """Return the text of an environment variable as the value that TOML would have.
@@ -254,6 +275,14 @@ Folder = Annotated[Path, BeforeValidator(_folder), Field(description="the path o
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+Level = Annotated[LogLevel, BeforeValidator(_lower)]
+"""Other programs write the levels of logs in capitals."""
+
+
 def _known_strategy(name: str) -> str:
     if name not in STRATEGIES:
         raise ValueError
@@ -305,7 +334,8 @@ def read_keys(section: type, table: GivenSection, problems: list[ConfigIssue]) -
             accepted[key] = known[key].read(given.value)
         except InvalidValueError as error:
             default = getattr(section(), key)
-            problems.append(_invalid(given, key, error, default)._replace(paths=paths))
+            meant = known[key].meant(key, given.value)
+            problems.append(_invalid(given, key, error, default, meant)._replace(paths=paths))
     return accepted
 
 
@@ -326,9 +356,15 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 
-def _invalid(given: GivenValue, key: str, error: InvalidValueError, default: object) -> ConfigIssue:
+def _invalid(
+    given: GivenValue, key: str, error: InvalidValueError, default: object, meant: object
+) -> ConfigIssue:
+    """Return the problem of a value; `meant` is the one that its author most likely means."""
     value = '"***"' if key in _SECRET_KEYS else shown(given.value)
     what = f"{given.name} is {value}: {error}"
+    if meant is not None:
+        how = "remove the quotes: write" if str(given.value).strip() == shown(meant) else "write"
+        return ConfigIssue(what, f"{how} {shown(meant)}")
     if default in ("", ()):
         return ConfigIssue(what, f"change {key}")
     return ConfigIssue(what, f"change it, or remove it for the default {shown(default)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from service.config.addresses import AddressBook, AddressSettings, pattern_fault
+from service.config.effects import unread_keys, without_effect
 from service.config.expressions import expression_fault
 from service.config.kafka_properties import KNOWN, SCOPES, KafkaSettings, read_kafka
 from service.config.keys import GivenSection, GivenValue, keys_of, nearest, read_keys, read_section
@@ -192,6 +193,10 @@ BRIDGE_SECTIONS = frozenset({"bridge", "api", "log"})
 """Sections that `ringfence bridge` reads; a file with no others is only for a bridge."""
 
 
+_UNCLOSED: Final = frozenset({r"Illegal character '\n'", "Unterminated string"})
+"""What the parser says of a text without an end."""
+
+
 def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] | None:
     """Parse the file; add a problem and return None if it is invalid.
 
@@ -201,8 +206,10 @@ def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] 
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except tomllib.TOMLDecodeError as error:
         reason, _, position = str(error).rpartition(" (at ")
-        what = f"{path}, {position.rstrip(')')}: {reason[:1].lower()}{reason[1:]}"
         fix = "correct the TOML there: quote text, and keys with dots or `#`"
+        if reason in _UNCLOSED:
+            reason, fix = "a quote is not closed", "write the quote at the end of the text"
+        what = f"{path}, {position.rstrip(')')}: {reason[:1].lower()}{reason[1:]}"
         problems.append(ConfigIssue(what, fix))
     except UnicodeDecodeError as error:
         what = f"{path}, byte {error.start}: not text in UTF-8"
@@ -223,7 +230,9 @@ def section_problems(document: Mapping[str, object]) -> Iterator[ConfigIssue]:
             yield ConfigIssue(f"{name} is not a section", fix)
         elif name == "routes":
             if not isinstance(content, list) or not all(isinstance(r, dict) for r in content):
-                yield ConfigIssue("routes is not a list of tables", "write [[routes]] above each")
+                yield ConfigIssue(
+                    "routes is not a list of tables", "write [[routes]] above each route"
+                )
         elif not isinstance(content, dict):
             yield ConfigIssue(f"{name} is not a table", f"write [{name}] above its keys")
 
@@ -347,6 +356,8 @@ def load_lenient(
         problems.append(ConfigIssue(what, fix, (("routes",),)))
     routes = _read_routes(document.get("routes"), service.group_id, registry, problems)
     addresses = read_addresses(document.get("addresses"), problems)
+    for pattern, keys in addresses.patterns.items():
+        problems.extend(unread_keys(pattern, keys))
     problems.extend(timing_problems(kafka, service))
     log = read_part(LogSettings, "log", document, variables, problems)
     tracing = read_part(TracingSettings, "tracing", document, variables, problems)
@@ -366,7 +377,9 @@ def read_part(
     """Read one section of the file; the environment overrides its keys."""
     from_file = table_of(document.get(name), name, (name,))
     given = from_file._replace(keys={**from_file.keys, **variables[name]})
-    return read_section(section, given, problems)
+    settings = read_section(section, given, problems)
+    problems.extend(without_effect(settings, given))
+    return settings
 
 
 def _lacks_routes(document: Mapping[str, object]) -> bool:
@@ -395,6 +408,9 @@ def _read_routes(
         read_route(keys, f"{number} of {len(tables)}", problems)
         for number, keys in enumerate(tables, 1)
     ]
+    for keys, each in zip(tables, named, strict=True):
+        table = table_of(keys, each.where, each.path())
+        problems.extend(without_effect(each.route, table))
     problems.extend(route_problems(named, group_id, has_registry=bool(registry.url)))
     problems.extend(target_problems(named, group_id))
     return usable(named)

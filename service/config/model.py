@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         IdTemplate,
         Input,
         Instance,
+        Level,
         Password,
         PlainUrl,
         Port,
@@ -145,7 +146,7 @@ class ApiSettings:
 class LogSettings:
     """`[log]`: level and format of the log on stderr."""
 
-    level: LogLevel = "info"
+    level: Level = "info"
     format: LogFormat = "auto"
 
 

@@ -268,10 +268,10 @@ def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue
 
 def _meet(one: RouteSettings, other: RouteSettings) -> bool:
     """Whether both can produce the same address."""
-    return any(may_meet(a, b) for a in _addresses(one) for b in _addresses(other))
+    return any(may_meet(a, b) for a in possible_addresses(one) for b in possible_addresses(other))
 
 
-def _addresses(route: RouteSettings) -> Iterator[Pattern]:
+def possible_addresses(route: RouteSettings) -> Iterator[Pattern]:
     """Yield the addresses of a route as patterns; None replaces what depends on a record."""
     for name in route.inputs:
         topic = "{key}" if name.startswith(EXPRESSION_MARKER) else name
@@ -374,9 +374,6 @@ def exposed_files(api: ApiSettings) -> Iterator[str]:
 
 def _token_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     if not api.takes_tokens:
-        if api.tokens_file:
-            what = f'api.tokens_file is set, and api.auth is "{api.auth}"'
-            yield ConfigIssue(what, 'write auth = "tokens", or remove tokens_file')
         return
     if not api.tokens_file:
         what = f'api.auth is "{api.auth}", and api.tokens_file is missing'
@@ -398,9 +395,6 @@ def _token_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
 
 def _oidc_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
     if not api.takes_oidc:
-        if api.oidc_issuer:
-            what = f'api.oidc_issuer is set, and api.auth is "{api.auth}"'
-            yield ConfigIssue(what, 'write auth = "oidc", or remove oidc_issuer')
         return
     for key in ("oidc_issuer", "oidc_audience", "oidc_algorithms"):
         if not getattr(api, key):
@@ -471,10 +465,6 @@ def _read(key: str, path: str) -> tuple[str, ConfigIssue | None]:
 def registry_problems(settings: SchemaRegistrySettings) -> Iterator[ConfigIssue]:
     """Yield what is wrong with `[schema_registry]` on this machine."""
     if not settings.url:
-        for key in ("user", "password", "tls_ca_file"):
-            if getattr(settings, key):
-                what = f"schema_registry.{key} is set, and schema_registry.url is not"
-                yield ConfigIssue(what, f"write url in [schema_registry], or remove {key}")
         return
     if bool(settings.user) != bool(settings.password):
         what = "only one of schema_registry.user and schema_registry.password is set"

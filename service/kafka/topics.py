@@ -6,6 +6,7 @@ belong to the user, unless `create_topics` is set.
 
 import sys
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from ringfence.headers import acknowledgements, internal
@@ -105,6 +106,44 @@ def new_config_topic(group_id: str, replication: int) -> TopicSpec:
 def fallback(group_id: str) -> str:
     """Return the dead-letter topic of records that their own dead-letter topic cannot take."""
     return internal(group_id, "dead-letters")
+
+
+_OWN_WORDS: Final = (BY_ADDRESS, "config", "dead-letters", "acks", "changelog")
+"""The first words of internal topics, behind the name of their group."""
+
+
+class NeighbourGroups(NamedTuple):
+    """Groups whose topics begin with the name of another group."""
+
+    problems: tuple[ConfigIssue, ...]
+    """One is named like an internal topic of the other, so that their topics can be the same."""
+    warnings: tuple[str, ...]
+
+
+def neighbours(group_id: str, names: AbstractSet[str]) -> NeighbourGroups:
+    """Return the groups that own topics of this group, or whose topics this group owns.
+
+    A group is recognised by its metadata topic and its dead-letter topic among the `names`.
+    """
+    words = group_id.split(".")
+    above = [".".join(words[:count]) for count in range(1, len(words))]
+    stems = {name.removesuffix(".config") for name in names if name.endswith(".config")}
+    below = sorted(stem for stem in stems if stem.startswith(f"{group_id}."))
+    problems, warnings = list[ConfigIssue](), list[str]()
+    for outer, inner in [*((each, group_id) for each in above), *((group_id, b) for b in below)]:
+        other = outer if inner == group_id else inner
+        if not {config_topic(other), fallback(other)} <= names:
+            continue
+        what = (
+            f'the groups "{outer}" and "{inner}" are on this broker: all topics that begin with '
+            f'"{outer}." belong to the first'
+        )
+        if inner.removeprefix(f"{outer}.").split(".")[0] in _OWN_WORDS:
+            why = f"{what}, and the second is named like its internal topics"
+            problems.append(ConfigIssue(why, "choose another service.group_id"))
+        else:
+            warnings.append(f"{what}; choose names of which one does not begin with the other")
+    return NeighbourGroups(tuple(problems), tuple(warnings))
 
 
 def new_changelog(

@@ -1,10 +1,11 @@
 """`ringfence check`: compares the configuration with the broker, and changes nothing."""
 
 import math
-import os
 import resource
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException
@@ -12,12 +13,15 @@ from confluent_kafka import KafkaException
 from service.clock import Clock, SystemClock
 from service.config.kafka_properties import SERVERS
 from service.config.load import Config
+from service.config.model import RouteSettings, ServiceSettings
+from service.config.reach import reach_of
 from service.config.tasks import Hop, consumer_group, deciding_processes
 from service.config.validation import reads_schemas
 from service.dedup.route import (
     InputRoute,
     decides_by_address,
     missing_inputs,
+    reads,
     resolve,
     written_topics,
 )
@@ -46,6 +50,7 @@ from service.kafka.topics import (
     config_topic,
     fallback,
     limits_to_raise,
+    neighbours,
     new_target,
 )
 from service.main.targets import target_warnings
@@ -177,7 +182,8 @@ def report_in_effect(
     may_read = operations is None or operations >= READING
     found = in_effect(file, clients, clock) if may_read else EffectiveConfig(file)
     first = found.layout and found.layout.without(invalid_routes)
-    report = report_of(found.config, clients.cluster, rights, first)
+    in_file = file.addresses.patterns.keys()
+    report = report_of(found.config, clients.cluster, rights, first, in_file)
     report = report._replace(warnings=(*report.warnings, *kept_templates(file, found.config)))
     if found.fault is None:
         return report
@@ -186,11 +192,16 @@ def report_in_effect(
 
 
 def report_of(
-    config: Config, cluster: ClusterAdmin, rights: AclQueries, first: Topology | None = None
+    config: Config,
+    cluster: ClusterAdmin,
+    rights: AclQueries,
+    first: Topology | None = None,
+    in_file: Collection[str] | None = None,
 ) -> CheckReport:
     """Report on one configuration, given a cluster that answers.
 
-    `first` has the choices of the group's first start, which cannot change.
+    `first` has the choices of the group's first start, which cannot change; `in_file` the address
+    patterns of the file, if others were set over REST.
     """
     names, group_id = cluster.names(), config.service.group_id
     # A topic that we may not describe is not listed, but it is not missing either.
@@ -205,7 +216,11 @@ def report_of(
     granted |= rights.of_topics(needs_own)
     topics |= cluster.topics(needs_own.keys() - unseen(granted))
     made = [*own, *new_outputs(config, routes, inputs)]
+    groups = neighbours(group_id, names)
+    reach = reach_of(config.routes, config.addresses, in_file)
     problems = [
+        *groups.problems,
+        *reach.problems,
         *_folder_problems(config.service.state_dir),
         *_contradictions(config, inputs, first),
         *_missing_inputs(config, routes, names),
@@ -222,15 +237,29 @@ def report_of(
     outputs = tuple(sorted(written_topics(routes)))
     warnings = (
         *shared_addresses(routes),
+        *groups.warnings,
+        *reach.warnings,
+        *_unused(config),
         *target_warnings(routes, topics, fallback(group_id)),
     )
     return CheckReport(tuple(problems), tuple(sorted(routes)), outputs, warnings)
 
 
+def _unused(config: Config) -> Iterator[str]:
+    """Yield a sentence for each setting that no route needs; routes may be added over REST."""
+    service = config.service
+    is_default = service.by_address_partitions == ServiceSettings().by_address_partitions
+    if not is_default and not decides_by_address(config):
+        yield "service.by_address_partitions has no effect: no route has scope address"
+    if config.schema_registry.url and not any(map(reads_schemas, config.routes)):
+        yield "schema_registry.url has no effect: no route reads {schema:…} or {key-schema:…}"
+
+
 def _folder_problems(folder: Path) -> list[ConfigIssue]:
     parents = (folder.absolute(), *folder.absolute().parents)
     existing = next(path for path in parents if path.exists())
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+    # The permissions alone say nothing of file systems such as /proc, or to root.
+    with suppress(OSError), TemporaryFile(dir=existing):
         return []
     what = f"service.state_dir is {folder}, but {existing} is not a writable folder"
     return [ConfigIssue(what, "set service.state_dir to a writable folder")]
@@ -273,9 +302,30 @@ def _missing_inputs(
         ]
         is_expression = all(name.startswith("^") for name in route.inputs)
         if is_expression and not any(bound.settings is route for bound in routes.values()):
-            what = f'no topic matches the inputs of route "{route.name}"'
-            problems.append(ConfigIssue(what, "create one, or correct the expression"))
+            problems.append(_unmatched(route, config, names))
     return problems
+
+
+def _unmatched(route: RouteSettings, config: Config, names: frozenset[str]) -> ConfigIssue:
+    """Return the problem of an expression that finds no input: there is no topic, or why not."""
+    group_id = config.service.group_id
+    matching = sorted(name for name in names if reads(route.inputs, name))
+    reasons = {
+        f'begins with "{group_id}.", so it belongs to Ringfence': [
+            name for name in matching if name.startswith(f"{group_id}.")
+        ],
+        "belongs to Kafka": [name for name in matching if name.startswith("__")],
+    }
+    others = [name for name in matching if not any(name in found for found in reasons.values())]
+    first = {name: next(r for r in config.routes if reads(r.inputs, name)) for name in others}
+    reasons["is read by an earlier route"] = [n for n in others if first[n] is not route]
+    reasons["is written by a route"] = [name for name in others if first[name] is route]
+    why = [f'"{found[0]}" {reason}' for reason, found in reasons.items() if found]
+    if not why:
+        what = f'no topic matches the inputs of route "{route.name}"'
+        return ConfigIssue(what, "create one, or correct the expression")
+    what = f'the inputs of route "{route.name}" match no topic that may be read: {", ".join(why)}'
+    return ConfigIssue(what, "correct the expression, or create another topic that it matches")
 
 
 def _missing_targets(

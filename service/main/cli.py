@@ -310,6 +310,7 @@ class CheckFinding(NamedTuple):
 
 def _check_service(config_file: Path) -> CheckFinding:
     from service.config.load import load_lenient
+    from service.config.reach import reach_of
     from service.config.validation import exposed_files, invalid_routes
     from service.kafka.clients import property_problems
     from service.main.check import check as ask_broker
@@ -326,7 +327,8 @@ def _check_service(config_file: Path) -> CheckFinding:
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
         return CheckFinding(problems, {}, warnings)
 
-    report = _answered(problems, lambda: ask_broker(config, invalid_routes(problems)))
+    of_file = [*problems, *reach_of(config.routes, config.addresses).problems]
+    report = _answered(of_file, lambda: ask_broker(config, invalid_routes(problems)))
     topics = {"inputs": report.inputs, "outputs": report.outputs}
     return CheckFinding([*problems, *report.problems], topics, [*warnings, *report.warnings])
 
@@ -493,7 +495,10 @@ def pipeline(context: typer.Context) -> None:
     try:
         from pipeline.command import app as jobs
     except ModuleNotFoundError as error:
-        sentence = f"{error.name} is not installed; the Spark jobs need requirements/spark.txt."
+        sentence = (
+            f"{error.name} is not installed, which the Spark jobs need; install it: "
+            'pip install "ringfence-server[spark]" (in a checkout: -r requirements/spark.txt).'
+        )
         raise ExitError(ExitCode.USAGE, sentence) from error
 
     jobs(context.args, prog_name="ringfence pipeline")

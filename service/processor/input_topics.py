@@ -35,6 +35,7 @@ from service.kafka.topics import (
     config_topic,
     fallback,
     limits_to_raise,
+    neighbours,
     new_acknowledgements,
     new_by_address,
     new_changelog,
@@ -76,9 +77,14 @@ def internal_topics(
 
 
 def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
-    """Create the metadata topic, which is read before other topics are known to be needed."""
+    """Create the metadata topic, which is read before other topics are known to be needed.
+
+    Raises ExitError at the first start of a group whose topics can be those of another group.
+    """
     name = config_topic(service.group_id)
     if name not in cluster.topics([name]):
+        for problem in neighbours(service.group_id, cluster.names()).problems:
+            raise ExitError(ExitCode.CONTRADICTION, str(problem))
         cluster.create([new_config_topic(service.group_id, service.internal_replication)])
 
 

@@ -6,7 +6,6 @@ import pytest
 import trustme
 
 from service.config.model import ApiSettings
-from service.config.tokens import entry_of
 from service.config.validation import api_problems
 
 SECRET = "s" * 40
@@ -16,13 +15,7 @@ def problems(**keys: object) -> list[str]:
     return [str(each) for each in api_problems(ApiSettings(**keys))]  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def tokens(tmp_path: Path) -> str:
-    (tmp_path / "tokens").write_text(entry_of("ada", "admin", "t" * 40).line)
-    return str(tmp_path / "tokens")
-
-
-def test_tokens_need_a_file_that_can_be_read_and_holds_one(tmp_path: Path, tokens: str) -> None:
+def test_tokens_need_a_file_that_can_be_read_and_holds_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     assert "tokens_file is missing" in problems(auth="tokens")[0]
     assert "cannot be read: No such file" in problems(auth="tokens", tokens_file=str(path))[0]
@@ -34,7 +27,6 @@ def test_tokens_need_a_file_that_can_be_read_and_holds_one(tmp_path: Path, token
     assert SECRET not in problem
     path.write_bytes(b"\xff")
     assert "UTF-8" in problems(auth="tokens", tokens_file=str(path))[0]
-    assert 'write auth = "tokens"' in problems(tokens_file=tokens)[0]
 
 
 @pytest.mark.parametrize("key", ["peer_token_file", "session_key_file"])

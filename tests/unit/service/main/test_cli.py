@@ -99,7 +99,8 @@ def test_check_warns_of_secrets_that_every_user_can_read(run: Run, tmp_path: Pat
     config = tmp_path / "ringfence.toml"
     config.write_text(f'[[routes]]\ninputs = ["a"]\n[api]\n{"".join(lines)}')
     told, warned = run("check", "--config", str(config), code=1)
-    assert told.startswith("1 problem:\n")
+    assert told.startswith("2 problems:\n")
+    assert "api.session_key_file is set, and api.auth is" in told
     (line,) = warned.splitlines()
     assert line.startswith(f"warning: {files['peer_token_file']} of api.peer_token_file can be")
 

@@ -1,0 +1,107 @@
+"""Reach of address settings: which patterns can match an address of the routes, and which detect.
+
+An address with a field of the record can be any text there, and one with {topic} of an expression
+too. What is said holds whatever the records contain: it is certain, or it is not said.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from service.config.addresses import BRIDGE, LITERAL_MARKER, AddressBook
+from service.config.effects import inherited_without_effect
+from service.config.keys import nearest
+from service.config.model import RouteSettings
+from service.config.validation import Pattern, may_meet, possible_addresses
+from service.errors import ConfigIssue
+
+_ALL: Final = "#"
+
+_LISTED_MAX: Final = 5
+
+
+class Reach(NamedTuple):
+    """What the routes make of the address settings."""
+
+    problems: tuple[ConfigIssue, ...]
+    warnings: tuple[str, ...]
+
+
+def reach_of(
+    routes: Sequence[RouteSettings], book: AddressBook, in_file: Collection[str] | None = None
+) -> Reach:
+    """Return the patterns that no route can reach, and the addresses without detection.
+
+    `in_file` are the patterns of the file, if others were set over REST: those may be there before
+    their route is, so they are warned of.
+    """
+    possible = [each for route in routes for each in possible_addresses(route)]
+    known = sorted({"".join(map(str, each)) for each in possible if None not in each})
+    is_all = len(possible) > 0 and all(None not in each for each in possible)
+    problems, warnings = list[ConfigIssue](), list[str]()
+    for pattern in book.patterns:
+        if _may_match(pattern, possible, book):
+            continue
+        name = f'addresses."{pattern}"'
+        is_of_file = in_file is None or pattern in in_file
+        if is_all and is_of_file and _literal_of(pattern) is not None:
+            near = nearest(pattern, known)
+            fix = (
+                f'the nearest is "{near}": rename it, or remove the table'
+                if near
+                else ("rename it to an address of a route, or remove the table")
+            )
+            what = f"{name} matches no address: the routes have {_listed(known)}"
+            problems.append(ConfigIssue(what, fix, (("addresses", pattern),)))
+        else:
+            warnings.append(f"{name} matches no address that a route can have: it has no effect")
+    names = known if is_all else book.named
+    warnings += (text for name in names for text in _of_address(name, book))
+    if not is_all and not book.settings("").remembers and _ALL in book.patterns:
+        warnings.append(f'addresses."{_ALL}": detection is off, every record is accepted')
+    return Reach(tuple(problems), tuple(dict.fromkeys(warnings)))
+
+
+def _of_address(name: str, book: AddressBook) -> Iterator[str]:
+    settings = book.settings(name)
+    if not settings.remembers:
+        key = settings.remembered_by.size_key
+        why = f"{key} = 0" if key else f'strategy = "{settings.strategy}"'
+        yield f"{name}: detection is off ({why}), every record is accepted"
+    for pattern in (name, f"{LITERAL_MARKER[0]}{name}{LITERAL_MARKER[1]}"):
+        keys = book.patterns.get(pattern, {})
+        if "strategy" not in keys:
+            yield from inherited_without_effect(pattern, keys, settings)
+
+
+def _may_match(pattern: str, possible: Sequence[Pattern], book: AddressBook) -> bool:
+    """Whether an address of a route, or its stamps of a bridge, may match a pattern."""
+    literal = _literal_of(pattern)
+    shape: Pattern = tuple(literal) if literal is not None else _shape(pattern)
+    for address in possible:
+        for prefix in ("", BRIDGE):
+            whole = (*prefix, *address)
+            if None in whole:
+                if may_meet(shape, whole):
+                    return True
+            elif book.matches(pattern, "".join(map(str, whole))):
+                return True
+    return False
+
+
+def _literal_of(pattern: str) -> str | None:
+    """Return the only address that a pattern matches; None if it has wildcards."""
+    opening, closing = LITERAL_MARKER
+    if len(pattern) > 2 and pattern.startswith(opening) and pattern.endswith(closing):
+        return pattern[1:-1]
+    return None if set("*#") & set(pattern) else pattern
+
+
+def _shape(pattern: str) -> Pattern:
+    """Return a pattern with any text for each wildcard; a final `.#` also matches no word."""
+    text = pattern.removesuffix(".#") + "#" if pattern.endswith(".#") else pattern
+    return tuple(None if each in "*#" else each for each in text)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:_LISTED_MAX])
+    return f"{shown} and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else shown
