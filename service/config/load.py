@@ -193,7 +193,7 @@ BRIDGE_SECTIONS = frozenset({"bridge", "api", "log"})
 """Sections that `ringfence bridge` reads; a file with no others is only for a bridge."""
 
 
-_UNCLOSED: Final = frozenset({r"Illegal character '\n'", "Unterminated string"})
+_UNCLOSED: Final = (r"Illegal character '\n'", "Unterminated string", "Expected \"'")
 """What the parser says of a text without an end."""
 
 
@@ -207,7 +207,7 @@ def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] 
     except tomllib.TOMLDecodeError as error:
         reason, _, position = str(error).rpartition(" (at ")
         fix = "correct the TOML there: quote text, and keys with dots or `#`"
-        if reason in _UNCLOSED:
+        if reason.startswith(_UNCLOSED):
             reason, fix = "a quote is not closed", "write the quote at the end of the text"
         what = f"{path}, {position.rstrip(')')}: {reason[:1].lower()}{reason[1:]}"
         problems.append(ConfigIssue(what, fix))

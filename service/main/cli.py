@@ -215,9 +215,11 @@ def check(config_file: ConfigFile) -> None:
             _say(f"{name}: {', '.join(topics) or 'none'}")
     if any(finding.topics.get("outputs") for finding in findings):
         _say("Consumers of outputs need isolation.level=read_committed.")
-    for warning in dict.fromkeys(text for finding in findings for text in finding.warnings):
+    warnings = dict.fromkeys(text for finding in findings for text in finding.warnings)
+    for warning in warnings:
         _say(f"warning: {warning}", err=True)
-    _say(_listed(found) if found else f"{config_file} is good.")
+    noted = f"can be used, with {plural(len(warnings), 'warning')}" if warnings else "is good"
+    _say(_listed(found) if found else f"{config_file} {noted}.")
     raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
 
 
