@@ -62,20 +62,6 @@ _HTTPS: Final = Condition(
     "write an https URL",
 )
 
-_CHOSEN: Final = Condition(
-    lambda route: any(
-        part in template
-        for template in (
-            route.output,
-            route.dead_letter,
-            *([route.address] if "{address}" in route.output + route.dead_letter else ()),
-        )
-        for part in ("{key}", "{header:", "{json:", "{key-json:", "{schema:", "{key-schema:")
-    ),
-    lambda _route: "no record can choose a topic by output or dead_letter",
-    "use a field of the record in output",
-)
-
 _BY_PARTITION: Final = Condition(
     lambda route: route.scope == "partition",
     lambda route: f'the scope is "{route.scope}", whose number of partitions is fixed',
@@ -120,7 +106,7 @@ APPLIES: Final[Mapping[type, Mapping[str, Condition]]] = {
         **dict.fromkeys(("user", "password", "timeout_ms"), _REGISTRY),
         "tls_ca_file": _HTTPS,
     },
-    RouteSettings: {"allowed_outputs": _CHOSEN, "on_partitions_added": _BY_PARTITION},
+    RouteSettings: {"on_partitions_added": _BY_PARTITION},
     AddressSettings: {
         # Of publishers' numbers, `id_cache_size` limits the ids that a bridge stamps.
         "id_cache_size": _of_strategies("ring", "audit", "sequence", "ordered"),

@@ -23,7 +23,6 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from service.config.model import LogLevel
 from service.config.templates import expanded
 from service.errors import ConfigIssue, ConfigPath
 from service.formatting import short_duration_ms
@@ -279,8 +278,8 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-Level = Annotated[LogLevel, BeforeValidator(_lower)]
-"""Other programs write the levels of logs in capitals."""
+AnyCase = BeforeValidator(_lower)
+"""Allows capitals, in which other programs write the levels of logs."""
 
 
 def _known_strategy(name: str) -> str:

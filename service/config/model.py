@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from service.config.keys import (
         Algorithm,
+        AnyCase,
         AnyText,
         Claim,
         Distinct,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         IdTemplate,
         Input,
         Instance,
-        Level,
         Password,
         PlainUrl,
         Port,
@@ -146,7 +146,7 @@ class ApiSettings:
 class LogSettings:
     """`[log]`: level and format of the log on stderr."""
 
-    level: Level = "info"
+    level: Annotated[LogLevel, AnyCase] = "info"
     format: LogFormat = "auto"
 
 

@@ -14,14 +14,13 @@ from ringfence.headers import acknowledgements, internal
 from service.config.expressions import fits
 from service.config.keys import TOPIC_SHAPE
 from service.config.model import EXPRESSION_MARKER, RouteSettings
-from service.config.tasks import Hop
 from service.config.templates import PLACEHOLDER, unmarked
 from service.config.validation import NamedRoute, may_meet
 from service.errors import ConfigIssue
 
 _TOPIC: Final = "{topic}"
 
-INTERNAL_NAMES: Final = (Hop.ADDRESSES.value, "config")
+INTERNAL_NAMES: Final = ("by-address", "config")
 """Names, behind that of the group, of the topics that have no route of their own."""
 
 _CHANGELOG: Final = "changelog."

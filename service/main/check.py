@@ -239,18 +239,25 @@ def report_of(
         *shared_addresses(routes),
         *groups.warnings,
         *reach.warnings,
-        *_unused(config),
+        *_unused(config, routes),
         *target_warnings(routes, topics, fallback(group_id)),
     )
     return CheckReport(tuple(problems), tuple(sorted(routes)), outputs, warnings)
 
 
-def _unused(config: Config) -> Iterator[str]:
+def _unused(config: Config, routes: Mapping[str, InputRoute]) -> Iterator[str]:
     """Yield a sentence for each setting that no route needs; routes may be added over REST."""
     service = config.service
     is_default = service.by_address_partitions == ServiceSettings().by_address_partitions
     if not is_default and not decides_by_address(config):
         yield "service.by_address_partitions has no effect: no route has scope address"
+    for route in routes.values():
+        allowed = route.settings.allowed_outputs
+        if allowed and None not in {route.output.constant, route.dead_letter.constant}:
+            yield (
+                f'routes["{route.settings.name}"].allowed_outputs has no effect: no record can '
+                "choose a topic by output or dead_letter"
+            )
     if config.schema_registry.url and not any(map(reads_schemas, config.routes)):
         yield "schema_registry.url has no effect: no route reads {schema:…} or {key-schema:…}"
 

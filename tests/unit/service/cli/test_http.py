@@ -156,3 +156,11 @@ def test_a_service_that_does_not_answer_is_given_up(shell: Shell) -> None:
         held.set()
     assert ran.code == 6
     assert "did not answer within" in ran.err
+
+
+def test_https_to_an_api_without_tls_is_told_to_write_http() -> None:
+    with scripted() as script:
+        url = script.url.replace("http:", "https:")
+        with pytest.raises(ExitError) as ended, AdminApi(ApiTarget(url), 5.0, print) as api:
+            api.get("/v1/status")
+    assert ended.value.sentence.startswith(f"{url} does not speak TLS: write http://")

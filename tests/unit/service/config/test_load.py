@@ -16,7 +16,9 @@ from service.config.model import (
     ServiceSettings,
     TracingSettings,
 )
+from service.config.targets import INTERNAL_NAMES
 from service.errors import ConfigIssue, ExitCode
+from service.kafka.topics import by_address, config_topic
 from tests.support.helpers import ending
 
 MINIMAL = """
@@ -178,3 +180,8 @@ def test_log_and_tracing_come_from_the_file_and_the_environment(tmp_path: Path) 
 def test_a_route_that_names_no_scope_is_decided_by_address(tmp_path: Path) -> None:
     config = read(tmp_path, MINIMAL.replace('scope = "partition"', ""))
     assert [route.scope for route in config.routes] == ["address"]
+
+
+def test_the_internal_names_that_no_target_may_have_are_those_of_the_topics() -> None:
+    of_group = {by_address("g"), config_topic("g")}
+    assert {f"g.{name}" for name in INTERNAL_NAMES} == of_group

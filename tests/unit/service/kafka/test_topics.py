@@ -1,7 +1,13 @@
 """Internal names, and what is known of the topics that are written."""
 
 from service.kafka.model import TIME_LIMITS, UNLIMITED, TopicInfo
-from service.kafka.topics import OutputTopics, limits_to_raise, new_by_address, new_target
+from service.kafka.topics import (
+    OutputTopics,
+    limits_to_raise,
+    neighbours,
+    new_by_address,
+    new_target,
+)
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.support.helpers import rows, some
@@ -90,3 +96,17 @@ def test_the_repartition_topic_is_made_and_becomes_without_limits_of_time(
 def test_an_output_that_is_made_takes_the_times_that_its_input_takes() -> None:
     spec = new_target("out", info(before=7, after=9), -1)
     assert (spec.settings[BEFORE], spec.settings[AFTER]) == ("7", "9")
+
+
+def of_group(name: str) -> set[str]:
+    return {f"{name}.config", f"{name}.dead-letters"}
+
+
+def test_a_group_that_is_named_like_the_topics_of_another_is_told_in_either_order() -> None:
+    for mine, other in (("a.changelog", "a"), ("a", "a.changelog"), ("a", "a.by-address")):
+        (problem,) = neighbours(mine, of_group(other) | {"orders"}).problems
+        assert 'all topics that begin with "a." belong to the first' in problem.what
+    assert neighbours("a.b", of_group("a")).problems == ()
+    assert len(neighbours("a.b", of_group("a")).warnings) == 1
+    for names in (set[str](), {"a.config"}, of_group("ab"), of_group("a.b")):
+        assert neighbours("a.b", names) == ((), ())

@@ -273,3 +273,13 @@ def test_a_token_for_a_role_that_there_is_not_is_a_usage_error(run: Run) -> None
     out, err = run("token", "ada", "--roles", "root", code=2)
     assert "the roles are unknown; use viewer" in err
     assert out == ""
+
+
+def test_pipeline_without_spark_says_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "pipeline"]:
+        monkeypatch.delitem(sys.modules, name)
+    _, told = run("pipeline", "tables", code=2)
+    assert 'pip install "ringfence-server[spark]"' in told

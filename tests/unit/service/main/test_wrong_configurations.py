@@ -147,7 +147,7 @@ WRONG: dict[str, Wrong] = {
         f"{ROUTE}{REGISTRY}", ("schema_registry.url has no effect",), is_warning=True
     ),
     "outputs that none can choose": Wrong(
-        f'{ROUTE}allowed_outputs = ["bills.unique"]\n', ("no record can choose",)
+        f'{ROUTE}allowed_outputs = ["bills.unique"]\n', ("no record can choose",), is_warning=True
     ),
     "partitions of the wrong scope": Wrong(
         f'{ROUTE}on_partitions_added = "keep"\n', ("the scope is", 'scope = "partition"')
