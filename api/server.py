@@ -28,6 +28,7 @@ from api.ports import ServiceView
 from service.config.model import ApiSettings
 from service.config.validation import tls_context
 from service.errors import ExitCode, ExitError
+from service.listeners import BindError, Listeners, bound, not_bound
 
 START_MAX_S: Final = 10.0
 
@@ -42,12 +43,6 @@ _BACKLOG: Final = 128
 
 _NICENESS: Final = 5
 """Competing with a loop, the thread gets a quarter of a processor; on an idle one, all of it."""
-
-
-class BindError(Exception):
-    """The API cannot listen on its configured address."""
-
-    exit_code: Final = 2
 
 
 class ServerHandle:
@@ -118,21 +113,31 @@ def serve_in_thread(
     tls: ssl.SSLContext | None = None,
     *,
     key: str = "port",
+    listener: socket.socket | None = None,
     limits: ConnectionLimits = LIMITS,
     refused: Callable[[str], None] = lambda _reason: None,
     niceness: int = _NICENESS,
 ) -> ServerHandle:
     """Serve the API and return once it accepts requests. Raise `BindError` if it cannot listen.
 
-    `key` is the key of [api] that sets the port, for the message of the error. `refused` counts a
+    `key` is the key of [api] that sets the port, for the message of the error. `listener` is bound
+    to host and port already; it is taken over. `refused` counts a
     connection that was refused or closed because of a limit, by reason. `niceness` applies to the
     thread and the threads that it starts, on Linux only: elsewhere it belongs to the process.
     """
-    listener = LimitedListener(_listen(host, port, key), limits, refused)
+    own = bound(host, port, key) if listener is None else listener
+    try:
+        own.listen(_BACKLOG)
+    except OSError as error:
+        raise not_bound(host, port, key, error) from error
+    # Accepted connections inherit it. asyncio sets it only for sockets created with IPPROTO_TCP;
+    # without it, a body that waits for the acknowledgement of the head is 40 ms late.
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    limited = LimitedListener(own, limits, refused)
     scheme = "http" if tls is None else "https"
     name = f"[{host}]" if ":" in host else host
-    url = f"{scheme}://{name}:{listener.getsockname()[1]}"
-    server = _Server(_config(app), listener, tls)
+    url = f"{scheme}://{name}:{limited.getsockname()[1]}"
+    server = _Server(_config(app), limited, tls)
 
     def run() -> None:
         if sys.platform == "linux":
@@ -143,24 +148,6 @@ def serve_in_thread(
     thread.start()
     _await_start(server, thread)
     return ServerHandle(server, thread, url)
-
-
-def _listen(host: str, port: int, key: str) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.create_server(address[:2], family=family, backlog=128)
-    except (OSError, OverflowError) as error:
-        sentence = (
-            f"The API cannot listen on {host}:{port} ({error});"
-            f" set api.host and api.{key} to an address of this machine and a free port."
-        )
-        raise BindError(sentence) from error
-    # Accepted connections inherit it. asyncio sets it only for sockets created with IPPROTO_TCP;
-    # without it, a body that waits for the acknowledgement of the head is 40 ms late.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
 
 
 def _config(app: FastAPI) -> uvicorn.Config:
@@ -255,15 +242,19 @@ def opened(api: ApiSettings) -> Authenticator:
 
 
 def listening(
-    view: ServiceView, resources: Collection[ModuleType], api: ApiSettings
+    view: ServiceView,
+    resources: Collection[ModuleType],
+    api: ApiSettings,
+    listeners: Listeners | None = None,
 ) -> ServerHandle:
     """Serve resources as configured. Raise ExitError if the API cannot listen.
 
+    `listeners` are taken over if they are bound already.
     If `probe_port` is set, probes and metrics are also served on that plain port by their own
     thread, so that load on the API cannot delay them.
     """
     try:
-        return _listening(view, resources, api)
+        return _listening(view, resources, api, listeners or Listeners.bound(api))
     except OSError as error:
         raise ExitError(ExitCode.USAGE, _unreadable(error)) from error
     except BindError as error:
@@ -271,7 +262,7 @@ def listening(
 
 
 def _listening(
-    view: ServiceView, resources: Collection[ModuleType], api: ApiSettings
+    view: ServiceView, resources: Collection[ModuleType], api: ApiSettings, listeners: Listeners
 ) -> ServerHandle:
     refused = view.metrics.http_connection_refused
     certificates = TlsCertificates(api) if api.tls_cert_file else None
@@ -282,6 +273,7 @@ def _listening(
         api.host,
         api.port,
         None if certificates is None else certificates.context,
+        listener=listeners.api,
         limits=ConnectionLimits(api.connections_max, api.connections_per_address_max),
         refused=refused,
     )
@@ -291,6 +283,7 @@ def _listening(
             api.host,
             api.probe_port,
             key="probe_port",
+            listener=listeners.probes,
             limits=_PROBE_LIMITS,
             refused=refused,
             niceness=0,

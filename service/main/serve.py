@@ -16,6 +16,7 @@ import structlog
 
 from service.config.load import Config
 from service.errors import ExitCode, ExitError
+from service.listeners import BindError, Listeners
 from service.supervisor.supervisor import Supervisor
 from service.supervisor.watchdog import (
     HANG_LIMIT_S,
@@ -47,13 +48,14 @@ def serve(
     if limit < needed:
         _log.warning("few_open_files", limit=limit, needed=needed, fix=MORE_OPEN_FILES)
     directory = _lock_state(config)
+    listeners = _listeners(config, directory)
     supervisor = _supervisor(config, directory.path, program, hang_limit_s)
     try:
         supervisor.start()
         from service.main.serve_api import serve_api
 
         calm_garbage_collector()
-        server = serve_api(config, supervisor, hang_limit_s)
+        server = serve_api(config, supervisor, listeners, hang_limit_s)
         _log.info("started", api=server.url, group_id=config.service.group_id)
 
         def ready(partitions: int) -> None:
@@ -65,6 +67,7 @@ def serve(
             server.stop()
     finally:
         supervisor.kill()
+        listeners.close()
         directory.release()
     _log.info("stopped")
     return ExitCode.DONE
@@ -81,6 +84,15 @@ def _supervisor(
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     return supervisor
+
+
+def _listeners(config: Config, directory: StateDirectory) -> Listeners:
+    """Bind the API's addresses; ExitError if that fails, before a worker joins the group."""
+    try:
+        return Listeners.bound(config.api)
+    except BindError as error:
+        directory.release()
+        raise ExitError(ExitCode.USAGE, str(error)) from error
 
 
 def _lock_state(config: Config) -> StateDirectory:

@@ -19,6 +19,7 @@ from service.dead_letters.redrive_coordinator import RedriveCoordinator
 from service.dead_letters.redrive_service import RedriveService
 from service.kafka.clients import KafkaClients
 from service.kafka.topics import config_topic
+from service.listeners import Listeners
 from service.metadata.audit_log import AuditTopic
 from service.metadata.session_service import SessionService
 from service.metadata.settings_service import SettingsService
@@ -40,8 +41,10 @@ _LIBRARIES: Final = {
 }
 
 
-def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> ServerHandle:
-    """Build and start the API on a thread; raise ExitError if it cannot listen."""
+def serve_api(
+    config: Config, supervisor: Supervisor, listeners: Listeners, hang_limit_s: float
+) -> ServerHandle:
+    """Build and start the API on a thread, on sockets that are bound; ExitError if it cannot."""
     version, metrics = product_version(), _metrics(config, supervisor)
     connect(config.schema_registry)  # a redrive reads addresses
 
@@ -115,7 +118,7 @@ def serve_api(config: Config, supervisor: Supervisor, hang_limit_s: float) -> Se
     for file in (access.tokens_file, None if key is None else key.file):
         if file is not None:
             metrics.watched_file(file.name, file.is_refused)
-    server = listening(view, ALL, config.api)
+    server = listening(view, ALL, config.api, listeners)
     metadata_watcher.start()
     coordinator.start()
     membership.start(server.url)

@@ -13,7 +13,8 @@ import pytest
 
 from api.app import create_app
 from api.connections import LimitedListener
-from api.server import BindError, ServerHandle, serve_in_thread
+from api.server import ServerHandle, serve_in_thread
+from service.listeners import BindError
 from service.queries.ids import IdLocation
 from service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
