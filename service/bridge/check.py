@@ -2,11 +2,19 @@
 
 from typing import NamedTuple
 
-from service.bridge.clients import ClusterRefusedError, KafkaBridgeClients, Side, asking, named
+from service.bridge.clients import (
+    COORDINATORS,
+    ClusterRefusedError,
+    KafkaBridgeClients,
+    Side,
+    asking,
+    called,
+)
 from service.bridge.config import BridgeConfig
 from service.bridge.topics import contradictions, missing_ends, targets_of
+from service.config.kafka_properties import KafkaSettings
 from service.dedup.route import absent
-from service.errors import ConfigIssue, ExitCode, ExitError
+from service.errors import ConfigIssue
 from service.kafka.acls import (
     READING,
     WRITING,
@@ -17,6 +25,8 @@ from service.kafka.acls import (
     unseen,
     user_of,
 )
+from service.kafka.connection_probe import answers, unanswered
+from service.kafka.errors import without_frames
 from service.kafka.model import ClusterAdmin
 from service.kafka.topics import new_dead_letters
 
@@ -38,18 +48,17 @@ class ClusterReport(NamedTuple):
 def check(config: BridgeConfig) -> BridgeReport:
     """Check both clusters; raise ExitError 3 if one does not answer."""
     clients = KafkaBridgeClients(config)
+    clusters: dict[Side, KafkaSettings] = {"source": config.source, "target": config.target}
+    for side, cluster in clusters.items():
+        answers(clients.connecting(cluster), called(side))
     try:
         source = ClusterReport(clients.source, KafkaAclQueries(clients.admin(config.source)))
         target = ClusterReport(clients.target, KafkaAclQueries(clients.admin(config.target)))
         return report_of(config, source, target)
     except ClusterRefusedError as error:
-        side: Side = error.side
-        where = named(side, config.source if side == "source" else config.target)
-        raise ExitError(
-            ExitCode.BROKER,
-            f"{where[:1].upper()}{where[1:]} answered {error.fault.cause}; "
-            "check the address, the network and the user's ACLs.",
-        ) from error
+        failed = without_frames(error)
+    properties, needed = clients.connecting(clusters[failed.side]), COORDINATORS[failed.side]
+    raise unanswered(properties, failed.fault.cause, needed, called(failed.side))
 
 
 def report_of(config: BridgeConfig, source: ClusterReport, target: ClusterReport) -> BridgeReport:

@@ -4,17 +4,17 @@ Invariant: properties that at-least-once delivery or the order depends on are se
 configuration overrides them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from service.bridge.config import BridgeConfig
-from service.config.kafka_properties import KafkaSettings
+from service.config.kafka_properties import SERVERS, KafkaSettings
 from service.errors import ConfigIssue
 from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.clients import (
@@ -27,11 +27,19 @@ from service.kafka.clients import (
     refusals,
     unaddressed,
 )
+from service.kafka.connection_probe import Explainer
+from service.kafka.coordinator_topics import OFFSETS
 from service.kafka.errors import KafkaFailure, fault_of
 from service.kafka.model import ClusterAdmin
+from service.kafka.property_files import file_problems
 
 BATCH_RECORDS_MAX: Final = 10_000
 """Maximum number of records in flight before offsets are committed."""
+
+Side = Literal["source", "target"]
+
+COORDINATORS: Final[Mapping[Side, Sequence[str]]] = {"source": (OFFSETS,), "target": ()}
+"""Topics of coordinators that a bridge needs in each cluster; it begins no transactions."""
 
 OnError = Callable[[KafkaError], None]
 
@@ -70,16 +78,24 @@ class KafkaBridgeClients:
     @cached_property
     def source(self) -> KafkaClusterAdmin:
         """Return the admin of the cluster that is read."""
-        return KafkaClusterAdmin(lambda: self.admin(self._config.source))
+        return self._cluster("source", self._config.source)
 
     @cached_property
     def target(self) -> KafkaClusterAdmin:
         """Return the admin of the cluster that is written."""
-        return KafkaClusterAdmin(lambda: self.admin(self._config.target))
+        return self._cluster("target", self._config.target)
+
+    def _cluster(self, side: Side, cluster: KafkaSettings) -> KafkaClusterAdmin:
+        explainer = Explainer(lambda: self.connecting(cluster), COORDINATORS[side], called(side))
+        return KafkaClusterAdmin(lambda: self.admin(cluster), explainer.explain)
+
+    def connecting(self, cluster: KafkaSettings) -> dict[str, Any]:
+        """Return the properties by which an admin client of a cluster connects."""
+        return layered(self._name, cluster.common)
 
     def admin(self, cluster: KafkaSettings) -> AdminClient:
         """Create an admin client; it reports errors in its answers, not in the log."""
-        return AdminClient(layered(self._name, cluster.common, {"log_level": 0}))
+        return AdminClient({**self.connecting(cluster), "log_level": 0})
 
     def consumer(self, on_error: OnError, on_commit: OnCommit) -> Consumer:
         """Create the group member that reads the topics."""
@@ -128,7 +144,8 @@ def property_problems(config: BridgeConfig) -> list[ConfigIssue]:
         for cluster in (config.source, config.target)
     )
     clients = KafkaBridgeClients(replace(config, source=source, target=target))
-    return [
+    tables = {"bridge.source": source.common, "bridge.target": target.common}
+    return file_problems(tables) or [
         *refusals(
             "bridge.source",
             (lambda: clients.admin(source), lambda: clients.consumer(ignore, _ignore)),
@@ -142,9 +159,6 @@ def property_problems(config: BridgeConfig) -> list[ConfigIssue]:
 
 def _ignore(_error: KafkaError | None, _partitions: list[TopicPartition]) -> None:
     """Ignore the answer to a commit: nothing is committed."""
-
-
-Side = Literal["source", "target"]
 
 
 class ClusterRefusedError(Exception):
@@ -165,6 +179,11 @@ def asking(side: Side) -> Iterator[None]:
         raise ClusterRefusedError(side, fault_of(error.args[0])) from error
 
 
+def called(side: Side) -> str:
+    """Return how a sentence calls a broker of a cluster."""
+    return f"the {side}'s broker"
+
+
 def named(side: Side, cluster: KafkaSettings) -> str:
-    """Return the name of a cluster for a sentence."""
-    return f"the {side}'s broker at {cluster.common.get('bootstrap.servers')}"
+    """Return a broker of a cluster with its address, for a sentence."""
+    return f"{called(side)} at {cluster.common.get(SERVERS)}"

@@ -115,7 +115,7 @@ def read_cluster(
         f"bridge.{cluster}",
         f"{OWN_PREFIX}BRIDGE__{cluster.upper()}__BOOTSTRAP_SERVERS",
     )
-    problems.extend(no_servers(accepted, table, variable))
+    problems.extend(no_servers(given, table, variable))
     return KafkaSettings(
         common={n: v for n, v in accepted.items() if n not in CONSUMER_ONLY | PRODUCER_ONLY},
         consumer={n: v for n, v in accepted.items() if n in CONSUMER_ONLY},

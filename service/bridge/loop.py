@@ -23,7 +23,7 @@ from service.bridge.topics import TopicMappings
 from service.clock import Clock
 from service.config.kafka_properties import compresses
 from service.errors import ExitCode, ExitError
-from service.kafka.errors import KafkaFailure, Recovery, without_frames
+from service.kafka.errors import KafkaFailure, Recovery, waited_for, without_frames
 
 _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 _READ_WAIT_S: Final = 0.02
@@ -42,7 +42,7 @@ class BridgeLoop:
     def __init__(
         self, config: BridgeConfig, clients: BridgeClients, clock: Clock, watch: BridgeReporter
     ) -> None:
-        self._config, self._clock, self._watch = config, clock, watch
+        self._config, self._clients, self._clock, self._watch = config, clients, clock, watch
         self._mappings = TopicMappings(config, clients.source, clients.target, clock)
         self.consumer = BridgeConsumer(clients, config.bridge.group_id, clock)
         self.producer = BridgeProducer(clients, clock)
@@ -225,12 +225,10 @@ class BridgeLoop:
     def _report_wait(self, side: Side, cause: str) -> None:
         """Publish what the bridge waits for; raise ExitError if it has waited too long."""
         cluster = self._config.source if side == "source" else self._config.target
-        where, now_s = named(side, cluster), self._clock.monotonic_s()
-        self._watch.wait(f"{where}, which answered {cause}; see its log and the user's ACLs")
+        explain = (self._clients.source if side == "source" else self._clients.target).explain
+        sentence = waited_for(cause, explain, named(side, cluster))
+        self._watch.wait(sentence)
+        now_s = self._clock.monotonic_s()
         self._failing_since_s = self._failing_since_s or now_s
         if now_s - self._failing_since_s > self._patience_s:
-            sentence = (
-                f"Cannot work with {where}, which answered {cause}; "
-                "check the address, the network and the user's ACLs."
-            )
-            raise ExitError(ExitCode.BROKER, sentence)
+            raise ExitError(ExitCode.BROKER, f"Cannot work with {sentence}.")

@@ -6,7 +6,7 @@ unchanged. Values that may be secrets are never shown, neither in problems nor i
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -90,11 +90,54 @@ Elsewhere = Mapping[str, str]
 
 SERVERS: Final = "bootstrap.servers"
 
+_PORT_MAX = 65_535
+
+DEFAULT_PORT: Final = 9092
+"""The port of a bootstrap server that is written without one."""
+
 RECEIVE: Final = "receive.message.max.bytes"
 """Limits what a zstd batch may unpack to, besides the size of a response."""
 
 _ALIASES: Final = {"metadata.broker.list": SERVERS}
 """Aliases of properties, stored under their main name so that lookups need only that one."""
+
+_REMOVE = "remove it"
+
+_BYTES = "remove it: keys and values are passed on as bytes"
+
+_JAVA_LOGIN = "remove it: set sasl.mechanism, and for OAUTHBEARER sasl.oauthbearer.method = oidc"
+
+_PEM = "a PEM file, which keytool -exportcert -rfc -keystore FILE -alias ALIAS prints"
+
+JAVA: Final[Mapping[str, str]] = {
+    "ssl.truststore.location": f'write "ssl.ca.location" with {_PEM}',
+    "ssl.truststore.password": 'remove it: a PEM file at "ssl.ca.location" has no password',
+    "ssl.truststore.type": 'remove it: "ssl.ca.location" is PEM',
+    "ssl.truststore.certificates": 'write them as "ssl.ca.pem"',
+    "ssl.keystore.type": 'remove it: "ssl.keystore.location" is PKCS #12; PEM is named by '
+    '"ssl.certificate.location" and "ssl.key.location"',
+    "ssl.keystore.key": 'write it as "ssl.key.pem"',
+    "ssl.keystore.certificate.chain": 'write it as "ssl.certificate.pem"',
+    "ssl.protocol": "remove it: client and broker agree on the newest version of TLS",
+    "ssl.enabled.protocols": "remove it: client and broker agree on the newest version of TLS",
+    "sasl.jaas.config": 'write its username and password as "sasl.username" and "sasl.password"',
+    "sasl.login.class": _JAVA_LOGIN,
+    "sasl.login.callback.handler.class": _JAVA_LOGIN,
+    "sasl.client.callback.handler.class": _JAVA_LOGIN,
+    "key.serializer": _BYTES,
+    "value.serializer": _BYTES,
+    "key.deserializer": _BYTES,
+    "value.deserializer": _BYTES,
+    "partitioner.class": "remove it: equal keys go to the partitions that Java chooses",
+    "interceptor.classes": _REMOVE,
+    "default.api.timeout.ms": 'write "socket.timeout.ms"',
+    "max.block.ms": _REMOVE,
+    "buffer.memory": "remove it; service.batch_bytes_max limits a batch",
+    "send.buffer.bytes": 'write "socket.send.buffer.bytes"',
+    "receive.buffer.bytes": 'write "socket.receive.buffer.bytes"',
+    "schema.registry.url": "write url in [schema_registry]",
+}
+"""Properties of Java clients that librdkafka does not have, each with what to do instead."""
 
 KNOWN: Final = EVERY_CLIENT | CONSUMER_ONLY | PRODUCER_ONLY
 
@@ -111,8 +154,6 @@ _TIMEOUT = "it is derived from the transaction timeout"
 _GROUP = "the service controls how partitions are assigned"
 
 _BATCH = "a whole batch must fit the producer's queue"
-
-_REMOVE = "remove it"
 
 OFFSET_PROPERTIES: Final = (
     "enable.auto.commit",
@@ -208,15 +249,6 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "security.protocol": ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
 }
 
-FILES: Final = (
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.keystore.location",
-    "ssl.crl.location",
-)
-"""Properties that name a file; the client's error does not say which file it could not use."""
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KafkaSettings:
@@ -251,7 +283,8 @@ def read_kafka(
         given, owned = tables.get(scope, {}), {**_OWNED, **_OWNED_THERE.get(scope, {})}
         for name, value in read_properties(given, owned, _ELSEWHERE[scope], problems).items():
             by_scope[_scope_of(scope, name)][name] = value
-    problems.extend(no_servers(by_scope["common"], "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
+    given = tables.get("common", {})
+    problems.extend(no_servers(given, "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
     return KafkaSettings(**by_scope)
 
 
@@ -269,11 +302,9 @@ def read_properties(
     return accepted
 
 
-def no_servers(
-    properties: Mapping[str, Property], table: str, variable: str
-) -> Iterator[ConfigIssue]:
-    """Yield a problem if the properties contain no bootstrap servers."""
-    if SERVERS not in properties:
+def no_servers(given: Iterable[str], table: str, variable: str) -> Iterator[ConfigIssue]:
+    """Yield a problem if the properties with these names contain no bootstrap servers."""
+    if SERVERS not in {_ALIASES.get(name, name) for name in given}:
         what = f'{table}."{SERVERS}" is missing'
         fix = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
         yield ConfigIssue(what, fix)
@@ -295,10 +326,14 @@ def _property_problems(
     if name in owned:
         reason, fix = owned[name]
         yield ConfigIssue(f"{given.name} is refused: {reason}", fix)
+    if name in JAVA:
+        yield java_name(name, given.name)
     if name not in KNOWN:
         near = nearest(name, KNOWN, cutoff=0.7)
         fix = f"the nearest is {near}: rename or remove it" if near else _REMOVE
         yield ConfigIssue(f"{given.name} is not a property that librdkafka knows", fix)
+    if _ALIASES.get(name, name) == SERVERS:
+        yield from _server_problems(given)
     if name in elsewhere:
         yield ConfigIssue(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
     if not isinstance(given.value, (str, int, float)):
@@ -316,6 +351,26 @@ def _property_problems(
             f"{given.name} is {shown(given.value)}: {reason}",
             f"write a whole number from {low} to {high}, or remove it",
         )
+
+
+def java_name(name: str, shown_as: str) -> ConfigIssue:
+    """Return the problem of a property of `JAVA`."""
+    return ConfigIssue(f"{shown_as} is a property of Java clients, not of librdkafka", JAVA[name])
+
+
+def _server_problems(given: GivenValue) -> Iterator[ConfigIssue]:
+    """Yield what is wrong with the form of an address in a list of bootstrap servers."""
+    for server in filter(None, (each.strip() for each in str(given.value).split(","))):
+        scheme, mark, rest = server.rpartition("://")
+        host, _, port = rest.partition("/")[0].rpartition(":")
+        if (mark and scheme.lower() not in _CHOICES["security.protocol"]) or "/" in rest:
+            what = f'{given.name} has "{server}": an address is a host and a port'
+            address = rest.partition("/")[0]
+            tls = " and set security.protocol" if scheme.lower() in {"https", "kafkas"} else ""
+            yield ConfigIssue(what, f'write "{address}"{tls}')
+        elif host and not host.endswith(":") and not 0 < _number(port) <= _PORT_MAX:
+            what = f'{given.name} has "{server}", whose port is not a number from 1 to {_PORT_MAX}'
+            yield ConfigIssue(what, 'write "host:9092", with the port of the broker\'s listener')
 
 
 def compresses(producer: Mapping[str, Property]) -> bool:

@@ -14,7 +14,14 @@ from typing import Final, TypeVar
 from service.config.addresses import AddressBook, AddressSettings, pattern_fault
 from service.config.effects import unread_keys, without_effect
 from service.config.expressions import expression_fault
-from service.config.kafka_properties import KNOWN, SCOPES, KafkaSettings, read_kafka
+from service.config.kafka_properties import (
+    JAVA,
+    KNOWN,
+    SCOPES,
+    KafkaSettings,
+    java_name,
+    read_kafka,
+)
 from service.config.keys import GivenSection, GivenValue, keys_of, nearest, read_keys, read_section
 from service.config.model import (
     ApiSettings,
@@ -101,6 +108,8 @@ def read_kafka_variables(environ: Mapping[str, str], problems: list[ConfigIssue]
             content = _read_file(variable, text, problems)
             if content is not None:
                 tables[scope][stem] = GivenValue(content, variable)
+        elif name in JAVA:
+            problems.append(java_name(name, variable))
         elif near := nearest(name, KNOWN, cutoff=0.85):
             what = f"{variable} is not a property that librdkafka knows"
             problems.append(ConfigIssue(what, f"the nearest is {near}: rename or remove it"))

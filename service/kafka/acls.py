@@ -16,6 +16,13 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from service.config.kafka_properties import Property
 from service.errors import ConfigIssue
 from service.kafka.admin import ABSENT, REQUEST_TIMEOUT_S, answered, new_topics
+from service.kafka.connection_faults import REPLICATION
+from service.kafka.coordinator_topics import (
+    OFFSETS,
+    TRANSACTIONS,
+    CoordinatorTopic,
+    coordinator_topics,
+)
 from service.kafka.model import TopicSpec
 
 Granted = frozenset[str] | None
@@ -65,6 +72,10 @@ class AclQueries(Protocol):
 
     def transaction_max_ms(self) -> int | None:
         """Return the broker's longest transaction timeout in ms; None if it may not be read."""
+        ...
+
+    def coordinator_topics(self) -> list[CoordinatorTopic]:
+        """Return the topics of the coordinators, as far as their settings may be read."""
         ...
 
 
@@ -150,6 +161,10 @@ class KafkaAclQueries:
         entry = settings.get(_TRANSACTION_MAX)
         return None if entry is None or entry.value is None else int(entry.value)
 
+    def coordinator_topics(self) -> list[CoordinatorTopic]:
+        """Return the topics of the coordinators, as far as their settings may be read."""
+        return coordinator_topics(self._admin, (OFFSETS, TRANSACTIONS))
+
 
 def ungranted(
     kind: str, needs: Mapping[str, Iterable[str]], granted: Mapping[str, Granted], user: str
@@ -169,7 +184,9 @@ def not_makeable(refused: Mapping[str, KafkaError], user: str) -> Iterator[Confi
             yield _not_granted("CREATE", "topic", name, user)
         else:
             what = f'the topic "{name}" cannot be created ({fault.name()}: {fault.str()})'
-            yield ConfigIssue(what, "change what the broker objects to, or create it yourself")
+            is_factor = fault.code() == KafkaError.INVALID_REPLICATION_FACTOR
+            fix = "change what the broker objects to, or create it yourself"
+            yield ConfigIssue(what, REPLICATION.fix if is_factor else fix)
 
 
 def unseen(granted: Mapping[str, Granted]) -> frozenset[str]:

@@ -116,8 +116,14 @@ class KafkaClusterAdmin:
     issue #5301). Safe on any thread.
     """
 
-    def __init__(self, make_admin: Callable[[], AdminClient]) -> None:
+    def __init__(
+        self,
+        make_admin: Callable[[], AdminClient],
+        explain: Callable[[str], str | None] = lambda _cause: None,
+    ) -> None:
+        """`explain` is as in `ClusterAdmin`."""
         self._make_admin = make_admin
+        self.explain = explain
         self._current: AdminClient | None = None
         self._answered_s = 0.0
         """When the client was created, or when it last had an answer."""

@@ -10,19 +10,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from service.config.kafka_properties import FILES, RECEIVE, SERVERS, Property
+from service.config.kafka_properties import RECEIVE, SERVERS, Property
 from service.config.load import Config
 from service.config.tasks import ONLY, Task, consumer_group
 from service.errors import ConfigIssue
 from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.client_log import ConsumerLog, ProducerLog, SettingsLog
+from service.kafka.connection_probe import Explainer
+from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS
 from service.kafka.model import ClusterAdmin
+from service.kafka.property_files import file_problems
 from service.kafka.topics import config_topic
 
 LIBRDKAFKA: Final = logging.getLogger("librdkafka")
@@ -143,11 +145,16 @@ class KafkaClients:
     @cached_property
     def cluster(self) -> KafkaClusterAdmin:
         """Return the admin of the cluster that the clients connect to."""
-        return KafkaClusterAdmin(self.admin)
+        explainer = Explainer(self.connecting, (OFFSETS, TRANSACTIONS))
+        return KafkaClusterAdmin(self.admin, explainer.explain)
+
+    def connecting(self) -> dict[str, Any]:
+        """Return the properties by which an admin client connects."""
+        return _properties(self._config, self._config.kafka.admin, {})
 
     def admin(self) -> AdminClient:
         """Create an admin client; it reports errors in its answers, not in the log."""
-        return AdminClient(_properties(self._config, self._config.kafka.admin, {"log_level": 0}))
+        return AdminClient({**self.connecting(), "log_level": 0})
 
     def consumer(self, on_doubt: Callable[[], None]) -> Consumer:
         """Create the group member that reads the inputs."""
@@ -252,20 +259,7 @@ def property_problems(config: Config) -> list[ConfigIssue]:
     tables = {"kafka": kafka.common} | {
         f"kafka.{kind}": getattr(kafka, kind) for kind in ("consumer", "producer", "admin")
     }
-    return missing_files(tables) or refusals("kafka", makers)
-
-
-def missing_files(tables: Mapping[str, Mapping[str, Property]]) -> list[ConfigIssue]:
-    """Return a problem for each property that names a missing file, given properties by table."""
-    return [
-        ConfigIssue(
-            f'{table}."{name}" names the file {path}, which does not exist', "correct the path"
-        )
-        for table, properties in tables.items()
-        for name in FILES
-        for path in [properties.get(name)]
-        if path not in {None, "", "probe"} and not Path(str(path)).exists()
-    ]
+    return file_problems(tables) or refusals("kafka", makers)
 
 
 def unaddressed(properties: Mapping[str, Property]) -> Mapping[str, Property]:

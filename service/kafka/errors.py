@@ -4,6 +4,7 @@ An error caused by the record dead-letters the record. An error of the broker is
 never dead-letters anything. Fencing ends the producer, and state is read from the broker again.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
@@ -171,6 +172,11 @@ def fault_of(error: KafkaError) -> KafkaFailure:
         denied=code in _DENIALS,
         too_large=code == KafkaError.MSG_SIZE_TOO_LARGE,
     )
+
+
+def waited_for(cause: str, explain: Callable[[str], str | None], where: str = "the broker") -> str:
+    """Return what a process waits for that met this cause, as far as `explain` knows it."""
+    return explain(cause) or f"{where}, which answered {cause}; see its log and the user's ACLs"
 
 
 def without_frames(error: Failure) -> Failure:

@@ -134,6 +134,14 @@ class ClusterAdmin(Protocol):
         """Whether any broker has answered yet, so that address and network are right."""
         ...
 
+    def explain(self, cause: str) -> str | None:
+        """Return what a process waits for that met this error, `NAME: text`; None if unknown.
+
+        It names the cause of a broken connection and what to do, as far as that is known yet:
+        the connection is examined meanwhile. Waits for two seconds at most, and never raises.
+        """
+        ...
+
     def cluster_id(self) -> str:
         """Return the cluster id."""
         ...

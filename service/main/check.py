@@ -2,8 +2,10 @@
 
 import math
 import resource
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final, NamedTuple
@@ -11,9 +13,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaException
 
 from service.clock import Clock, SystemClock
-from service.config.kafka_properties import SERVERS
 from service.config.load import Config
-from service.config.model import RouteSettings, ServiceSettings
+from service.config.model import ApiSettings, RouteSettings, ServiceSettings
 from service.config.reach import reach_of
 from service.config.tasks import Hop, consumer_group, deciding_processes
 from service.config.validation import reads_schemas
@@ -25,7 +26,7 @@ from service.dedup.route import (
     resolve,
     written_topics,
 )
-from service.errors import ConfigIssue, ExitCode, ExitError
+from service.errors import ConfigIssue
 from service.formatting import plural
 from service.kafka.acls import (
     READING,
@@ -39,6 +40,9 @@ from service.kafka.acls import (
     user_of,
 )
 from service.kafka.clients import Clients, KafkaClients
+from service.kafka.connection_probe import answers, unanswered
+from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS
+from service.kafka.errors import fault_of, without_frames
 from service.kafka.model import ClusterAdmin, TopicInfo, TopicSpec
 from service.kafka.topics import (
     BY_ADDRESS,
@@ -63,6 +67,7 @@ from service.queries import sizing
 from service.schemas import registry
 from service.schemas.errors import RegistryUnavailableError
 from service.supervisor.watchdog import descriptors_needed
+from service.telemetry.metrics import valid_until_s
 from state.cache import FULL
 from state.store import MORE_OPEN_FILES
 
@@ -101,6 +106,13 @@ def descriptor_warnings(config: Config) -> Iterator[str]:
         )
 
 
+def certificate_warnings(api: ApiSettings) -> Iterator[str]:
+    """Yield a sentence if the certificate of the API has expired."""
+    path = api.tls_cert_file
+    if path and valid_until_s(Path(path)) < time.time():
+        yield f"{path} of api.tls_cert_file has expired, and clients refuse it; renew it"
+
+
 def needs_of_routes(routes: Mapping[str, InputRoute]) -> dict[str, frozenset[str]]:
     """Return the required operations on each input, and on each topic that a route may write."""
     return dict.fromkeys(routes, READING) | dict.fromkeys(written_topics(routes), WRITING)
@@ -129,15 +141,21 @@ def rights_problems(
     needs: Mapping[str, frozenset[str]],
     granted: Mapping[str, Granted],
     made: Iterable[TopicSpec],
+    *,
+    asks_groups: bool = True,
 ) -> Iterator[ConfigIssue]:
-    """Yield the missing rights; `granted` has all topics that exist, `made` those to create."""
+    """Yield the missing rights; `granted` has all topics that exist, `made` those to create.
+
+    Without `asks_groups` those on groups are left out: only a coordinator knows them.
+    """
     user = user_of(config.kafka.common, config.kafka.admin)
     yield from ungranted("topic", needs, granted, user)
     missing = [each for each in made if each.name not in granted]
     yield from not_makeable(rights.unmakeable(missing), user)
     hops = [Hop.INPUTS, Hop.ADDRESSES] if decides_by_address(config) else [Hop.INPUTS]
     groups = dict.fromkeys((consumer_group(config.service.group_id, hop) for hop in hops), _GROUP)
-    yield from ungranted("group", groups, rights.of_groups(groups), user)
+    if asks_groups:
+        yield from ungranted("group", groups, rights.of_groups(groups), user)
 
 
 class CheckReport(NamedTuple):
@@ -155,18 +173,14 @@ def check(config: Config, invalid_routes: Collection[str] = ()) -> CheckReport:
     `invalid_routes` are names of routes with invalid settings, which have defaults here. They are
     not compared with the first start.
     """
+    clients = KafkaClients(config)
+    answers(clients.connecting())
     try:
-        clients = KafkaClients(config)
         rights = KafkaAclQueries(clients.admin())
         return report_in_effect(config, clients, rights, SystemClock(), invalid_routes)
     except KafkaException as error:
-        fault = error.args[0]
-        servers = config.kafka.common.get(SERVERS)
-        raise ExitError(
-            ExitCode.BROKER,
-            f"The broker at {servers} does not answer requests ({fault.name()}: "
-            f"{fault.str()}); check the address, the network and the user's ACLs.",
-        ) from error
+        failed = fault_of(without_frames(error).args[0])
+    raise unanswered(clients.connecting(), failed.cause, (OFFSETS, TRANSACTIONS))
 
 
 def report_in_effect(
@@ -218,6 +232,7 @@ def report_of(
     made = [*own, *new_outputs(config, routes, inputs)]
     groups = neighbours(group_id, names)
     reach = reach_of(config.routes, config.addresses, in_file)
+    broken = {each.name: list(each.problems()) for each in rights.coordinator_topics()}
     problems = [
         *groups.problems,
         *reach.problems,
@@ -230,9 +245,17 @@ def report_of(
         *_by_address_problems(config, topics),
         *_fallback_problems(group_id, topics),
         *_limit_problems(group_id, own, inputs, topics, granted),
+        *chain.from_iterable(broken.values()),
         *_timeout_problems(config, rights.transaction_max_ms()),
         *_registry_problems(config),
-        *rights_problems(config, rights, needs | needs_own, granted, made),
+        *rights_problems(
+            config,
+            rights,
+            needs | needs_own,
+            granted,
+            made,
+            asks_groups=not broken.get(OFFSETS),
+        ),
     ]
     outputs = tuple(sorted(written_topics(routes)))
     warnings = (

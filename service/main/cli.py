@@ -315,15 +315,17 @@ def _check_service(config_file: Path) -> CheckFinding:
     from service.config.reach import reach_of
     from service.config.validation import exposed_files, invalid_routes
     from service.kafka.clients import property_problems
+    from service.listeners import bind_warnings
+    from service.main.check import certificate_warnings, descriptor_warnings, memory_warnings
     from service.main.check import check as ask_broker
-    from service.main.check import descriptor_warnings, memory_warnings
 
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
     warnings: list[str] = []
     if config is not None:
-        own = memory_warnings(config), descriptor_warnings(config)
+        of_api = bind_warnings(config.api), certificate_warnings(config.api)
+        own = memory_warnings(config), descriptor_warnings(config), *of_api
         warnings = [*exposed_files(config.api), *chain.from_iterable(own)]
     # Without bootstrap servers there is no broker to query; that is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
@@ -339,11 +341,14 @@ def _check_bridge(config_file: Path) -> CheckFinding:
     from service.bridge.clients import property_problems
     from service.bridge.config import load_lenient
     from service.config.validation import exposed_files
+    from service.listeners import bind_warnings
 
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
-    warnings = [] if config is None else list(exposed_files(config.api))
+    warnings: list[str] = []
+    if config is not None:
+        warnings = [*exposed_files(config.api), *bind_warnings(config.api)]
     if config is None or refused or not config.has_servers:
         return CheckFinding(problems, {}, warnings)
     from service.bridge.check import check as ask_brokers

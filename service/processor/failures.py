@@ -22,6 +22,7 @@ from service.kafka.errors import (
     KafkaFailure,
     Recovery,
     fault_of,
+    waited_for,
 )
 from service.processor.assignment import Assignment
 from service.processor.dynamic_settings import ActiveSettings
@@ -57,13 +58,18 @@ class FailureHandler:
         reporter: Reporter,
         retry_policy: RetryPolicy,
         names_bad_records: Callable[[], bool | None],
+        explain: Callable[[str], str | None],
     ) -> None:
-        """`names_bad_records` asks the broker whether it names the bad records of a batch."""
+        """`names_bad_records` asks the broker whether it names the bad records of a batch.
+
+        `explain` is as in `ClusterAdmin`.
+        """
         self._active_settings = active_settings
         self._assignment = assignment
         self._poller = poller
         self._poison_records = poison_records
         self._names_bad_records = names_bad_records
+        self._explain = explain
         self._cache = cache
         self._reporter, self._retry_policy = reporter, retry_policy
 
@@ -87,8 +93,9 @@ class FailureHandler:
         if fault.of_record and self._poison_records.is_ambiguous:
             self._poison_records.learn(names=self._names_bad_records())
         if not (fault.of_record and self._poison_records.narrow(plan, fault)):
-            sentence = f"the broker, which answered {fault.cause}; see its log"
-            self._retry_policy.back_off(fault.waits_for or sentence, until_commit=True)
+            sentence = fault.waits_for or self._explain(fault.cause)
+            sentence = sentence or f"the broker, which answered {fault.cause}; see its log"
+            self._retry_policy.back_off(sentence, until_commit=True)
 
     def unchanged(self, fault: KafkaFailure) -> None:
         """Handle the abort of an administrator's change without waiting: its client retries."""
@@ -144,8 +151,7 @@ class FailureHandler:
         is_cut_off = self._retry_policy.is_cut_off(finds_broker=error.code() not in SILENT)
         if fault.remedy is Recovery.REBUILD or is_cut_off:
             raise OutcomeUnknownError(fault)
-        sentence = f"the broker, which answered {fault.cause}; see its log and the user's ACLs"
-        self._retry_policy.back_off(sentence)
+        self._retry_policy.back_off(waited_for(fault.cause, self._explain))
 
     def awaited(self, awaited: AwaitedError) -> None:
         """Handle a record that cannot be decided yet: its partition waits, the others are read."""

@@ -126,6 +126,7 @@ class Loop:
             reporter,
             retry_policy,
             lambda: self.transaction_manager.names_bad_records(topic),
+            clients.cluster.explain,
         )
         self.upkeep = Upkeep(
             active_settings,

@@ -20,7 +20,7 @@ from service.clock import Clock
 from service.config.load import Config
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import Clients
-from service.kafka.errors import KafkaFailure, Recovery, fault_of, without_frames
+from service.kafka.errors import KafkaFailure, Recovery, fault_of, waited_for, without_frames
 from service.kafka.model import ClusterAdmin
 from service.processor.committer import NotAppliedError
 from service.processor.handlers.dispatch import answer
@@ -135,8 +135,7 @@ class LoopRunner:
             except OutcomeUnknownError as unknown:
                 without_frames(unknown)
                 self._reporter.unknown(unknown.fault)
-                cause = unknown.fault.cause
-                sentence = f"the broker, which answered {cause}; see its log and the user's ACLs"
+                sentence = waited_for(unknown.fault.cause, self._explain)
                 self._retry_policy.wait(sentence, until_commit=not unknown.fault.fenced)
                 pause_s = _PAUSE_S
                 if unknown.fault.fenced:
@@ -247,7 +246,10 @@ class LoopRunner:
                 fault = without_frames(error).fault
             if fault.remedy is Recovery.REBUILD:
                 raise OutcomeUnknownError(fault)
-            self._retry_policy.wait(f"the broker at {self._servers}, which answered {fault.cause}")
+            sentence = self._explain(fault.cause)
+            self._retry_policy.wait(
+                sentence or f"the broker at {self._servers}, which answered {fault.cause}"
+            )
             if self._retry_policy.waited_s() > self._patience_s(fault):
                 raise self._gives_up(fault.cause)
             self._clock.sleep(_PAUSE_S)
@@ -268,12 +270,15 @@ class LoopRunner:
     def _servers(self) -> object:
         return self._config.kafka.common.get("bootstrap.servers")
 
+    def _explain(self, cause: str) -> str | None:
+        return None if self._cluster is None else self._cluster.explain(cause)
+
     def _gives_up(self, cause: str) -> ExitError:
-        return ExitError(
-            ExitCode.BROKER,
-            f"Cannot work with the broker at {self._servers}, which answered {cause}; "
-            "check the address, the network and the user's ACLs.",
+        sentence = self._explain(cause) or (
+            f"the broker at {self._servers}, which answered {cause}; "
+            "check the address, the network and the user's ACLs"
         )
+        return ExitError(ExitCode.BROKER, f"Cannot work with {sentence}.")
 
     def note_fencing(self, fault: KafkaFailure) -> None:
         """Raise ExitError if it was fenced too often lately, see the head of this module."""

@@ -19,6 +19,10 @@ class FakeAdmin:
         self._log = log
         self.has_answered = False
 
+    def explain(self, cause: str) -> str | None:
+        del cause
+        return self._log.known_cause
+
     def cluster_id(self) -> str:
         self._step("cluster_id")
         return "fake-cluster"

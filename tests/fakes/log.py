@@ -132,6 +132,8 @@ class FakeCluster:
         self.logs: dict[str, FakeTopic] = {}
         self.denied: set[tuple[str, str]] = set()
         """Topics, and groups with that word before their names, each with what is not granted."""
+        self.known_cause: str | None = None
+        """What is known to be wrong with the way to it."""
         self.groups: dict[str, Group] = {}
         self.producing: dict[str, Producing] = {}
         self.on_its_way: list[tuple[str, Callable[[], None]]] = []

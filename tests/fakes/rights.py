@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from confluent_kafka import KafkaError
 
 from service.kafka.acls import Granted
+from service.kafka.coordinator_topics import CoordinatorTopic
 from service.kafka.model import TopicSpec
 from tests.fakes.log import FakeCluster
 
@@ -18,6 +19,7 @@ class FakeRights:
     def __init__(self, log: FakeCluster, transaction_max_ms: int | None = None) -> None:
         self._log = log
         self._transaction_max_ms = transaction_max_ms
+        self.coordinators: list[CoordinatorTopic] = []
 
     def of_topics(self, names: Iterable[str]) -> dict[str, Granted]:
         return {
@@ -35,6 +37,9 @@ class FakeRights:
 
     def transaction_max_ms(self) -> int | None:
         return self._transaction_max_ms
+
+    def coordinator_topics(self) -> list[CoordinatorTopic]:
+        return self.coordinators
 
     def _granted(self, name: str) -> frozenset[str]:
         if self._log.denies(name, "DESCRIBE"):

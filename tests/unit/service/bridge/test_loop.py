@@ -273,6 +273,16 @@ def test_an_offset_that_is_gone_from_the_source_ends_it_with_5() -> None:
         bridging.turns()
 
 
+def test_what_is_known_to_be_wrong_with_the_way_is_what_a_bridge_waits_for() -> None:
+    bridging = Bridging()
+    known = "the source's broker at a:1, which refuses connections; start it"
+    bridging.cluster.known_cause = known
+    bridging.faults.at["names"] = repeat(silent())
+    with ending(ExitCode.BROKER, f"Cannot work with {known}."):
+        bridging.turns(1000)
+    assert bridging.board.read().waiting_for == known
+
+
 def test_a_source_that_never_answers_ends_the_start_within_half_a_minute() -> None:
     bridging = Bridging()
     bridging.faults.at["names"] = repeat(silent())

@@ -6,7 +6,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from service.config.kafka_properties import KNOWN, Property, read_kafka
+from service.config.kafka_properties import JAVA, KNOWN, Property, read_kafka
 from service.config.keys import GivenValue
 from service.config.load import Config, load_lenient
 from service.errors import ConfigIssue
@@ -48,6 +48,10 @@ def test_an_invalid_value_is_reported_with_what_is_valid() -> None:
     assert "must be plaintext or ssl or sasl_plaintext or sasl_ssl" in protocol.what
     assert "service.batch_wait_ms is 10000" in wait.what
     assert "write less than 1000" in wait.fix
+
+
+def test_no_property_of_java_is_one_that_the_client_has() -> None:
+    assert not JAVA.keys() & KNOWN
 
 
 def test_a_secret_comes_from_a_file_without_its_last_line_end(tmp_path: Path) -> None:

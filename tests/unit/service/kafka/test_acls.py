@@ -72,3 +72,10 @@ def test_no_answer_is_not_taken_for_a_refusal(code: int) -> None:
         of(code).of_topics(["a"])
     with pytest.raises(KafkaException):
         of(code).of_groups(["g"])
+
+
+def test_a_factor_that_the_brokers_are_too_few_for_has_its_own_remedy() -> None:
+    fault = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "only 1 broker(s) are registered")
+    (problem,) = rights.not_makeable({"g.acks": fault}, "User:svc")
+    assert "only 1 broker(s)" in problem.what
+    assert problem.fix.startswith("set service.internal_replication")

@@ -3,15 +3,19 @@
 import resource
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
 from service.config.model import SchemaRegistrySettings, Scope
 from service.errors import ConfigIssue
-from service.main.check import CheckReport, descriptor_warnings, report_of
+from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS, CoordinatorTopic
+from service.main.check import CheckReport, certificate_warnings, descriptor_warnings, report_of
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import KEPT, FakeCluster
 from tests.fakes.rights import FakeRights
@@ -282,6 +286,29 @@ def test_transactions_are_no_longer_than_the_broker_lets_them_be() -> None:
     for max_ms, count in ((None, 0), (10_000, 0), (9_999, 1)):
         rights = FakeRights(cluster, transaction_max_ms=max_ms)
         assert len(report_of(config, FakeAdmin(cluster), rights).problems) == count
+
+
+def test_a_certificate_of_the_api_that_has_expired_is_worth_a_warning(tmp_path: Path) -> None:
+    path, now = tmp_path / "api.pem", datetime.now(UTC)
+    for age, warnings in ((timedelta(days=2), 1), (timedelta(0), 0)):
+        end = now - age + timedelta(days=1)
+        issued = trustme.CA().issue_cert("localhost", not_before=now - age, not_after=end)
+        issued.cert_chain_pems[0].write_to_path(str(path))
+        assert len(list(certificate_warnings(ApiSettings(tls_cert_file=str(path))))) == warnings
+
+
+def test_what_the_brokers_cannot_keep_for_their_coordinators_is_a_problem() -> None:
+    cluster = complete()
+    cluster.denied = {("group g", "READ")}
+    for name in (OFFSETS, TRANSACTIONS):
+        rights = FakeRights(cluster)
+        rights.coordinators = [
+            CoordinatorTopic(name, exists=False, replicas=3, min_isr=1, brokers=1)
+        ]
+        found = report_of(config_of(BY_ADDRESS), FakeAdmin(cluster), rights).problems
+        assert f"{name} cannot be created" in found[0].what
+        # Without a coordinator nobody knows the rights on groups, and asking takes long.
+        assert len(found) == (1 if name == OFFSETS else 2)
 
 
 def test_a_registry_that_a_route_needs_is_asked_for_a_sign_of_life() -> None:

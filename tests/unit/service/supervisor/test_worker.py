@@ -325,6 +325,32 @@ def test_a_second_process_of_the_same_name_ends_the_first_with_exit_code_4() -> 
 # The broker does not answer.
 
 
+def test_what_is_known_to_be_wrong_with_the_way_is_what_it_waits_for_and_ends_with() -> None:
+    living = Living()
+    known = living.cluster.known_cause = "the broker at k:1, which refuses connections; start it"
+    living.faults.at["topics"] = iter(gone, None)
+    assert ended(living).sentence == f"Cannot work with {known}."
+    assert living.board.read().waiting_for == known
+
+
+def test_what_is_known_to_be_wrong_is_what_a_running_loop_waits_for() -> None:
+    living = Living()
+    known = living.cluster.known_cause = "the broker at k:1, which refuses connections; start it"
+    living.send("a")
+    worker = living.worker()
+    loop = worker.open_loop()
+    assert loop is not None
+    for step in ("send_offsets_to_transaction", "names"):
+        living.faults.at[step] = repeat(gone(), 3)
+        living.clock.sleep(40)  # until the inputs are looked for again
+        for _ in range(3):
+            worker.turn(loop)
+        assert living.board.read().waiting_for == known
+        for _ in range(20):
+            worker.turn(loop)
+        assert living.board.read().waiting_for is None
+
+
 def test_at_the_first_start_a_broker_that_never_answers_is_waited_for_20_seconds() -> None:
     living = Living()
     living.faults.at["topics"] = iter(gone, None)

@@ -1,0 +1,54 @@
+"""A process that waits for a broker learns from a probe why, and soon."""
+
+import socket
+import time
+
+import pytest
+
+from service.kafka import connection_probe
+from service.kafka.connection_probe import Explainer, Properties
+from tests.support.waiting import eventually
+
+SHUT = {"bootstrap.servers": "127.0.0.1:1"}
+SILENT = "_TRANSPORT: Failed to get metadata: Local: Broker transport failure"
+
+
+def test_an_error_that_does_not_tell_is_explained_by_a_probe() -> None:
+    explainer = Explainer(lambda: SHUT, (), "the source's broker")
+    told: list[str | None] = []
+
+    def is_told() -> bool:
+        told.append(explainer.explain(SILENT))
+        return told[-1] is not None
+
+    eventually(is_told)
+    assert told[-1] == (
+        "the source's broker at 127.0.0.1:1, which refuses connections; "
+        "start it, or correct the host and the port in bootstrap.servers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ("MSG_SIZE_TOO_LARGE: Broker: Message size too large", None),
+        ("GROUP_AUTHORIZATION_FAILED: Broker: Group authorization failed", "does not grant a"),
+    ],
+)
+def test_an_error_that_tells_needs_no_probe(
+    monkeypatch: pytest.MonkeyPatch, cause: str, told: str | None
+) -> None:
+    monkeypatch.setattr(connection_probe, "probe", pytest.fail)
+    said = Explainer(lambda: SHUT, ()).explain(cause)
+    assert said is None if told is None else told in (said or "")
+
+
+def test_a_probe_that_takes_long_does_not_hold_up_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_probe, "_WAIT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent_one: Properties = {"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"}
+        began_s = time.monotonic()
+        assert Explainer(lambda: silent_one, ()).explain(SILENT) is None
+        assert time.monotonic() - began_s < 2
