@@ -279,7 +279,7 @@ def test_check_ends_soon_with_3_and_the_cause(tmp_path: Path) -> None:
         took_s = time.monotonic() - began_s
     assert done.returncode == 3, done.stderr
     assert f"The broker at {servers} {cause}" in sentence(done.stderr)
-    assert took_s < 15
+    assert took_s < 30, "on an idle machine it is nine"
 
 
 def test_check_names_the_advertised_address_that_leads_nowhere(lab: Lab, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from service.kafka import connection_probe
 from service.kafka.connection_probe import Explainer, Properties
@@ -52,3 +54,26 @@ def test_a_probe_that_takes_long_does_not_hold_up_who_asks(
         began_s = time.monotonic()
         assert Explainer(lambda: silent_one, ()).explain(SILENT) is None
         assert time.monotonic() - began_s < 2
+
+
+def test_a_cluster_that_is_slow_is_given_the_time_of_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request is abandoned when its time is over, so only a long one has its answer."""
+    waited: list[float] = []
+    brokers = {1: SimpleNamespace(host="slow", port=9092)}
+
+    class Slow:
+        def __init__(self, *_properties: object, **_more: object) -> None: ...
+
+        def list_topics(self, timeout: float) -> object:
+            waited.append(timeout)
+            if timeout < 4:
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT, SILENT))
+            return SimpleNamespace(brokers=brokers, controller_id=1)
+
+        def poll(self, _timeout: float) -> None: ...
+
+    monkeypatch.setattr(connection_probe, "AdminClient", Slow)
+    assert connection_probe.probe({"bootstrap.servers": "slow:9092"}) is None
+    assert max(waited) == 5
