@@ -2,7 +2,7 @@
 
 A probe has clients of its own, so that those of the service need not log what nobody reads. It
 connects to the bootstrap servers, then to each broker by the name that the broker gives itself.
-It changes nothing. Most probes take less than a second; one takes 25 seconds at most.
+It changes nothing. Most probes take less than a second; one takes half a minute at most.
 """
 
 import re
