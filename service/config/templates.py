@@ -14,7 +14,7 @@ PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 PLAIN: Final = "{plain}"
 """Begins a template that puts several fields together as they are, so two records may collide."""
 ESCAPED: Final = "{escaped}"
-"""Begins a template in which the end of each field can be told. That is the default."""
+"""Begins a template in which each field has a recognisable end. That is the default."""
 
 FILTERS: Final = ("lower", "trim")
 DIGEST: Final = "sha256-json"
@@ -71,7 +71,7 @@ def unmarked(template: str) -> str:
 
 
 def is_escaped(template: str) -> bool:
-    """Return whether a template has several fields, and their ends can be told."""
+    """Return whether a template has several fields, each with a recognisable end."""
     return len(set(FIELD.findall(template))) > 1 and not template.startswith(PLAIN)
 
 

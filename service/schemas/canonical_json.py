@@ -16,7 +16,7 @@ _NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]{1,18
 
 
 class _Number(str):
-    """The literal of a number, told apart from a text."""
+    """The literal of a number, as distinct from a text."""
 
     __slots__ = ()
 
