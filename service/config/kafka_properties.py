@@ -373,10 +373,15 @@ def _server_problems(given: GivenValue) -> Iterator[ConfigIssue]:
             yield ConfigIssue(what, 'write "host:9092", with the port of the broker\'s listener')
 
 
+def codec_of(producer: Mapping[str, Property]) -> str | None:
+    """Return the codec that these properties of a producer set, which may be `none`, or None."""
+    codec = producer.get("compression.type", producer.get("compression.codec"))
+    return None if codec is None else str(codec)
+
+
 def compresses(producer: Mapping[str, Property]) -> bool:
     """Whether a producer with these properties compresses its batches."""
-    names = ("compression.type", "compression.codec")
-    return any(producer.get(name, "none") != "none" for name in names)
+    return codec_of(producer) not in {None, "none"}
 
 
 def _number(value: object) -> int:

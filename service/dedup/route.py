@@ -104,6 +104,16 @@ class InputRoute(NamedTuple):
         pieces = (piece for each in templates for piece in each.pieces)
         return {part for piece in pieces if isinstance(piece, Field) for part in piece.parts}
 
+    def names(self, template: Template) -> Sequence[str]:
+        """Return the topics that a template of outputs or dead letters can yield."""
+        constant = template.constant
+        return self.settings.allowed_outputs if constant is None else (constant,)
+
+    def takes_accepted_only(self, topic: str) -> bool:
+        """Whether a target topic can get neither dead letters nor replies."""
+        others = (*self.names(self.dead_letter), *self.settings.reply_topics)
+        return topic not in others
+
     def outputs(self) -> tuple[str, ...]:
         """Return every topic that its records and dead letters may go to."""
         fixed = {self.output.constant, self.dead_letter.constant}
@@ -190,6 +200,8 @@ class InputPartition(NamedTuple):
     """How many partitions the input has; 0 if unknown."""
     fault: str | None = None
     """Why its records cannot be decided: it belongs to no route."""
+    record_bytes_max: int = 0
+    """What its topic takes; 0 if unknown."""
 
     def address(self, record: Record, headers: Headers) -> str:
         """Return the address of a record; RejectedError if it has no valid one."""
@@ -242,7 +254,11 @@ def finder(
             doubt(source.topic)
             return unrouted(source, f"its input {source.topic} belongs to no route any more")
         info = topics().get(source.topic)
-        return InputPartition(source, bound, 0 if info is None else info.partitions)
+        if info is None:
+            return InputPartition(source, bound, 0)
+        return InputPartition(
+            source, bound, info.partitions, record_bytes_max=info.record_bytes_max
+        )
 
     return find
 
@@ -264,6 +280,7 @@ class InputTopic(NamedTuple):
     topic_id: str = ""
     changelog_id: str = ""
     """Topic ids of both: a topic that is deleted and created again has another id."""
+    record_bytes_max: int = 0
 
 
 def input_topics_of(
@@ -287,6 +304,7 @@ def input_topics_of(
             logs[name],
             topic.topic_id,
             own_ids.get(logs[name] or "", ""),
+            topic.record_bytes_max,
         )
         for name, topic in topics.items()
     }

@@ -32,14 +32,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from service.kafka.model import (
-    RECORD_LIMIT,
-    RETENTION,
-    TIME_LIMITS,
-    TopicInfo,
-    TopicSpec,
-    VisibleTopics,
-)
+from service.kafka.model import TopicInfo, TopicSpec, VisibleTopics
 from state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
@@ -213,29 +206,17 @@ class KafkaClusterAdmin:
                 else {}
             )
             entries, unread = _split({each.name: future for each, future in configs.items()})
-        settings = {
-            name: {entry.name: str(entry.value) for entry in each.values()}
-            for name, each in entries.items()
-        }
         topics = {
-            name: TopicInfo(
-                topic_id=str(topic.topic_id),
-                partitions=len(topic.partitions),
-                record_bytes_max=int(settings[name][RECORD_LIMIT]),
-                cleanup_policy=settings[name]["cleanup.policy"],
-                retention={each: settings[name][each] for each in RETENTION},
-                tombstones_kept_ms=int(settings[name]["delete.retention.ms"]),
-                timestamp_type=settings[name]["message.timestamp.type"],
-                time_limits={
-                    each: int(settings[name][each])
-                    for each in TIME_LIMITS
-                    if each in settings[name]
-                },
+            name: TopicInfo.of(
+                name,
+                str(topic.topic_id),
+                len(topic.partitions),
+                {entry.name: entry.value for entry in entries[name].values()},
                 is_readable=_is_granted(topic, AclOperation.READ),
                 is_writable=_is_granted(topic, AclOperation.WRITE),
             )
             for name, topic in found.items()
-            if name in settings
+            if name in entries
         }
         return VisibleTopics(topics, frozenset(denied | unread))
 

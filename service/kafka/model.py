@@ -8,11 +8,23 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ringfence.headers import Headers
+from service.errors import ExitCode, ExitError
 from state.model import PartitionId
 
 RETENTION: Final = ("retention.ms", "retention.bytes")
 
 RECORD_LIMIT: Final = "max.message.bytes"
+
+POLICY: Final = "cleanup.policy"
+
+TOMBSTONES: Final = "delete.retention.ms"
+
+TIMESTAMPS: Final = "message.timestamp.type"
+
+COMPRESSION: Final = "compression.type"
+
+COMPACTION: Final = (POLICY, TOMBSTONES, "min.compaction.lag.ms", "max.compaction.lag.ms")
+"""Settings by which a topic is compacted."""
 
 _PAST: Final = "message.timestamp.before.max.ms"
 _FUTURE: Final = "message.timestamp.after.max.ms"
@@ -21,6 +33,21 @@ TIME_LIMITS: Final = (_PAST, _FUTURE, _EITHER)
 """Settings that limit how far a record's timestamp may be from the broker's clock, in ms."""
 EFFECTIVE_TIME_LIMITS: Final = (_PAST, _FUTURE)
 """Those that brokers apply. Where they are not set, brokers apply the third in their place."""
+
+_OLDER: Final = "that no message is deleted earlier than from its input"
+UNCHECKED: Final[Mapping[tuple[str, ...], str]] = {
+    (POLICY,): "which topics are compacted, and that no changelog deletes ids",
+    **{(setting,): _OLDER for setting in RETENTION},
+    (TOMBSTONES,): "that changelogs keep deletions for an hour at least, as a restore needs it",
+    (TIMESTAMPS,): "that timestamps stay as they are; Ringfence takes it to be CreateTime",
+    (COMPRESSION,): "that what fits a topic only when compressed stays compressed",
+    TIME_LIMITS: "which timestamps a topic refuses; such a message costs an aborted transaction",
+}
+"""What cannot be checked where a broker reports none of these settings of a topic.
+
+Ringfence does without each of them, as a broker of another make may not have it. The one setting
+that it needs is `max.message.bytes`: a batch of several records must fit every topic.
+"""
 
 UNLIMITED: Final = 2**63 - 1
 """The value of a time limit that limits nothing."""
@@ -61,16 +88,71 @@ class TopicInfo(NamedTuple):
     topic_id: str
     partitions: int
     record_bytes_max: int
-    cleanup_policy: str
+    cleanup_policy: str | None
+    """None, here and below: its broker does not report it."""
     retention: Mapping[str, str]
-    """Its settings of `RETENTION`."""
-    tombstones_kept_ms: int = 24 * 60 * 60 * 1000
-    timestamp_type: str = "CreateTime"
+    """Its settings of `RETENTION`, as far as its broker reports them."""
+    tombstones_kept_ms: int | None = 24 * 60 * 60 * 1000
+    timestamp_type: str | None = "CreateTime"
     time_limits: Mapping[str, int] = MappingProxyType({})
     """Its settings of `TIME_LIMITS`, as far as its broker knows them."""
     is_readable: bool = True
     is_writable: bool = True
     """Whether we may read it, and write to it, as far as its broker reports it."""
+    compression: str | None = "producer"
+    compaction: Mapping[str, str] = MappingProxyType({})
+    """Its settings of `COMPACTION`, as far as its broker reports them."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        topic_id: str,
+        partitions: int,
+        settings: Mapping[str, str | None],
+        *,
+        is_readable: bool = True,
+        is_writable: bool = True,
+    ) -> "TopicInfo":
+        """Return what a broker reports of a topic; ExitError if it lacks what Ringfence needs.
+
+        `settings` may lack any setting, and contain values that are hidden (None) or of other
+        forms than those of Apache Kafka: what cannot be read counts as not reported.
+        """
+        record_bytes_max = _number(settings, RECORD_LIMIT)
+        if record_bytes_max is None:
+            raise ExitError(
+                ExitCode.BROKER,
+                f"The broker does not report {RECORD_LIMIT} of topic {name} (DescribeConfigs), "
+                "and Ringfence cannot work without it: a batch of several messages must fit every "
+                "topic. Use a broker that reports it as Apache Kafka does.",
+            )
+        return cls(
+            topic_id,
+            partitions,
+            record_bytes_max,
+            settings.get(POLICY),
+            _texts(settings, (each for each in RETENTION if _number(settings, each) is not None)),
+            _number(settings, TOMBSTONES),
+            settings.get(TIMESTAMPS),
+            {each: ms for each in TIME_LIMITS if (ms := _number(settings, each)) is not None},
+            is_readable,
+            is_writable,
+            settings.get(COMPRESSION),
+            _texts(settings, COMPACTION),
+        )
+
+    def reports(self, setting: str) -> bool:
+        """Whether its broker reports a setting of `UNCHECKED`."""
+        known: Mapping[str, object] = {
+            POLICY: self.cleanup_policy,
+            TOMBSTONES: self.tombstones_kept_ms,
+            TIMESTAMPS: self.timestamp_type,
+            COMPRESSION: self.compression,
+            **self.retention,
+            **self.time_limits,
+        }
+        return known.get(setting) is not None
 
     def limit(self, setting: str) -> int | None:
         """Return its value of `max.message.bytes` or of a time limit; None if it has no such."""
@@ -78,12 +160,41 @@ class TopicInfo(NamedTuple):
 
     @property
     def needs_key(self) -> bool:
-        """Whether it refuses records without a key."""
-        return "compact" in self.cleanup_policy.split(",")
+        """Whether it is compacted, and so refuses records without a key."""
+        return "compact" in self._policies
+
+    @property
+    def is_deleted_from(self) -> bool:
+        """Whether it deletes records for their age, or for its size."""
+        return "delete" in self._policies
+
+    @property
+    def _policies(self) -> list[str]:
+        return (self.cleanup_policy or "delete").replace(" ", "").split(",")
+
+    def kept(self, setting: str) -> int | None:
+        """Return its effective value of a setting of `RETENTION`; None if it is not known.
+
+        It is UNLIMITED also for a topic that is only compacted: nothing is too old or too much.
+        """
+        if not self.is_deleted_from:
+            return UNLIMITED
+        value = self.retention.get(setting)
+        return None if value is None else int(value) if int(value) >= 0 else UNLIMITED
+
+    @property
+    def compresses(self) -> bool:
+        """Whether batches that producers compress stay compressed, so that more fits."""
+        return self.compression != "uncompressed"
+
+    @property
+    def has_own_times(self) -> bool:
+        """Whether records keep the timestamps that their producers gave them."""
+        return self.timestamp_type in {"CreateTime", None}
 
     def time_limit(self, setting: str) -> int:
         """Return the effective value of one of the first two settings, as brokers combine them."""
-        if self.timestamp_type != "CreateTime":
+        if not self.has_own_times:
             return UNLIMITED
         limit = self.time_limits.get(setting, UNLIMITED)
         return self.time_limits.get(_EITHER, UNLIMITED) if limit == UNLIMITED else limit
@@ -107,6 +218,19 @@ class TopicInfo(NamedTuple):
     def _limiting(self, setting: str) -> tuple[str, int]:
         limit = self.time_limit(setting)
         return setting if self.time_limits.get(setting) == limit else _EITHER, limit
+
+
+def _number(settings: Mapping[str, str | None], name: str) -> int | None:
+    """Return a setting as a number; None if it is not reported, or is no number."""
+    try:
+        return int(settings.get(name) or "")
+    except ValueError:
+        return None
+
+
+def _texts(settings: Mapping[str, str | None], names: Iterable[str]) -> dict[str, str]:
+    found = {name: settings.get(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class VisibleTopics(NamedTuple):

@@ -5,15 +5,20 @@ belong to the user, unless `create_topics` is set.
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from ringfence.headers import acknowledgements, internal
 from service.errors import ConfigIssue
 from service.kafka.model import (
+    COMPRESSION,
+    POLICY,
     RECORD_LIMIT,
+    RETENTION,
     TIME_LIMITS,
+    TIMESTAMPS,
+    TOMBSTONES,
     UNLIMITED,
     ClusterAdmin,
     TopicInfo,
@@ -35,6 +40,9 @@ ENVELOPE_BYTES: Final = 64 * 1024
 BY_ADDRESS: Final = "by-address"
 """Takes the place of an input's name in the changelog of decisions by address."""
 _TO_WRITE: Final = "WRITE, DESCRIBE and DESCRIBE_CONFIGS"
+_AS_SENT: Final[Mapping[str, str]] = {TIMESTAMPS: "CreateTime", COMPRESSION: "producer"}
+"""Settings of each topic that is made: records stay as they were sent, whatever is the default."""
+_FOR_EVER: Final[Mapping[str, str]] = dict.fromkeys(RETENTION, "-1")
 _TOMBSTONES_KEPT_MS_MIN: Final = 60 * 60 * 1000  # twice what a long restore takes
 
 
@@ -74,13 +82,12 @@ def new_by_address(
     as the broker knows them.
     """
     settings = {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        "retention.bytes": "-1",
+        **_AS_SENT,
+        POLICY: "delete",
+        **_FOR_EVER,
         RECORD_LIMIT: str(largest + ENVELOPE_BYTES),
         "segment.bytes": str(64 * 1024 * 1024),
         "unclean.leader.election.enable": "false",
-        "message.timestamp.type": "CreateTime",
         **dict.fromkeys(time_limits, str(UNLIMITED)),
     }
     return TopicSpec(by_address(group_id), partitions, replication, settings)
@@ -88,7 +95,7 @@ def new_by_address(
 
 def new_acknowledgements(group_id: str, replication: int) -> TopicSpec:
     """Return the spec of the acknowledgements topic; compaction keeps each publisher's newest."""
-    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    settings = {**_AS_SENT, POLICY: "compact", "min.cleanable.dirty.ratio": "0.1"}
     return TopicSpec(acknowledgements(group_id), 1, replication, settings)
 
 
@@ -99,7 +106,7 @@ def config_topic(group_id: str) -> str:
 
 def new_config_topic(group_id: str, replication: int) -> TopicSpec:
     """Return the spec of the metadata topic: one partition, so that all records are ordered."""
-    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    settings = {**_AS_SENT, POLICY: "compact", "min.cleanable.dirty.ratio": "0.1"}
     return TopicSpec(config_topic(group_id), 1, replication, settings)
 
 
@@ -154,26 +161,24 @@ def new_changelog(
     It takes any record of its input, up to `largest` bytes: records of an open group wait in it.
     """
     settings = {
+        **_AS_SENT,
         RECORD_LIMIT: str(largest + ENVELOPE_BYTES),
-        "cleanup.policy": "compact",
+        POLICY: "compact",
         "min.cleanable.dirty.ratio": "0.3",
         "segment.bytes": str(64 * 1024 * 1024),
-        "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
+        TOMBSTONES: str(TOMBSTONES_KEPT_MS),
         "unclean.leader.election.enable": "false",
-        "message.timestamp.type": "CreateTime",
     }
     return TopicSpec(changelog(group_id, topic), partitions, replication, settings)
 
 
 def changelog_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
     """Return settings with which a changelog would lose ids, or restore ids that were deleted."""
-    policies, problems = has.cleanup_policy.split(","), []
-    if "compact" not in policies:
-        what = f'the changelog "{name}" has cleanup.policy {has.cleanup_policy}'
-        problems.append(ConfigIssue(what, "set its cleanup.policy to compact"))
-    elif "delete" in policies:
-        problems += _retention_problems(name, has)
-    if has.tombstones_kept_ms < _TOMBSTONES_KEPT_MS_MIN:
+    problems = _policy_problems(f'the changelog "{name}"', has, compacts=True)
+    if not problems and has.is_deleted_from:
+        problems = _retention_problems(name, has)
+    kept_ms = has.tombstones_kept_ms
+    if kept_ms is not None and kept_ms < _TOMBSTONES_KEPT_MS_MIN:
         what = f'the changelog "{name}" has delete.retention.ms {has.tombstones_kept_ms}'
         problems.append(ConfigIssue(what, f"set its delete.retention.ms to {TOMBSTONES_KEPT_MS}"))
     return problems
@@ -182,10 +187,12 @@ def changelog_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
 def by_address_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
     """Return settings with which the repartition topic would delete undecided records."""
     problems = _retention_problems(name, has)
-    if has.cleanup_policy != "delete":
-        what = f'"{name}" has cleanup.policy {has.cleanup_policy}'
-        problems.append(ConfigIssue(what, "set its cleanup.policy to delete"))
-    if has.timestamp_type != "CreateTime":
+    problems += _policy_problems(f'"{name}"', has, compacts=False)
+    if not has.compresses:
+        what = f'"{name}" has compression.type {has.compression}'
+        fix = "set it to producer: else it refuses what its inputs take when compressed"
+        problems.append(ConfigIssue(what, fix))
+    if not has.has_own_times:
         what = f'"{name}" has message.timestamp.type {has.timestamp_type}'
         fix = "set it to CreateTime: records keep the timestamps of their inputs"
         problems.append(ConfigIssue(what, fix))
@@ -220,6 +227,14 @@ def as_settings(limits: Mapping[str, int]) -> str:
     return " and ".join(f"{setting} to {value}" for setting, value in limits.items())
 
 
+def _policy_problems(topic: str, has: TopicInfo, *, compacts: bool) -> list[ConfigIssue]:
+    """Return a problem if a topic's policy is known and has to be another one."""
+    if has.cleanup_policy is None or has.needs_key == compacts:
+        return []
+    what = f"{topic} has cleanup.policy {has.cleanup_policy}"
+    return [ConfigIssue(what, f"set its cleanup.policy to {'compact' if compacts else 'delete'}")]
+
+
 def _retention_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
     return [
         ConfigIssue(f'"{name}" has {setting} {value}', f"set its {setting} to -1")
@@ -230,26 +245,58 @@ def _retention_problems(name: str, has: TopicInfo) -> list[ConfigIssue]:
 
 def new_dead_letters(name: str, replication: int) -> TopicSpec:
     """Return the spec of a dead-letter topic that takes any record with its envelope."""
-    settings = {
-        "cleanup.policy": "delete",
-        "retention.ms": "-1",
-        RECORD_LIMIT: str(_BYTES_MAX),
-    }
+    settings = {**_AS_SENT, POLICY: "delete", **_FOR_EVER, RECORD_LIMIT: str(_BYTES_MAX)}
     return TopicSpec(name, 1, replication, settings)
 
 
-def new_target(name: str, input_: TopicInfo, replication: int) -> TopicSpec:
-    """Return the spec of an output or dead-letter topic like its input, with room for the envelope.
+def new_target(
+    name: str, inputs: Sequence[TopicInfo], replication: int, *, is_output: bool
+) -> TopicSpec:
+    """Return the spec of a target topic like its inputs, with room for the envelope.
 
-    Its retention and its limits of timestamps are those of the input: records keep their
-    timestamps, which may be years old.
+    Of several inputs each setting is the laxest, so that it takes and keeps what any of them does.
+    Records keep their timestamps: those are neither set by the broker nor limited where those of an
+    input are not. `is_output`: only accepted records are written to it. It is compacted as its only
+    input is. Other topics never are: records of several inputs may have one key, as dead letters
+    have, and would replace each other. In place of a compacted input's policy they have no limit.
     """
-    settings = {
-        **input_.retention,
-        **{setting: str(value) for setting, value in input_.time_limits.items()},
-        RECORD_LIMIT: str(input_.record_bytes_max + ENVELOPE_BYTES),
-    }
-    return TopicSpec(name, input_.partitions, replication, settings)
+    settings = {**_AS_SENT, **_kept(inputs), **_times_taken(inputs)}
+    settings[RECORD_LIMIT] = str(max(each.record_bytes_max for each in inputs) + ENVELOPE_BYTES)
+    compressions = {each.compression for each in inputs}
+    if is_output and len(compressions) == 1 and None not in compressions:
+        settings[COMPRESSION] = str(*compressions)
+    if is_output and len(inputs) == 1:
+        settings |= inputs[0].retention
+        settings |= inputs[0].compaction
+    else:
+        settings[POLICY] = "delete"
+    partitions = max(each.partitions for each in inputs)
+    return TopicSpec(name, partitions, replication, settings)
+
+
+def _kept(inputs: Sequence[TopicInfo]) -> dict[str, str]:
+    """Return the longest retention of the inputs, in time, and in the bytes of all of them."""
+    settings = dict[str, str]()
+    for setting in RETENTION:
+        values = [value for each in inputs if (value := each.kept(setting)) is not None]
+        if values:
+            value = max(values) if setting.endswith(".ms") else sum(values)
+            settings[setting] = str(value if value < UNLIMITED else -1)
+    return settings
+
+
+def _times_taken(inputs: Sequence[TopicInfo]) -> dict[str, str]:
+    """Return the laxest limits of timestamps; an input that sets the time itself has none."""
+    found = dict[str, str]()
+    for setting in TIME_LIMITS:
+        limits = [
+            each.time_limits[setting] if each.has_own_times else UNLIMITED
+            for each in inputs
+            if setting in each.time_limits
+        ]
+        if limits:
+            found[setting] = str(max(limits))
+    return found
 
 
 def room_bytes(topic: TopicInfo) -> int:

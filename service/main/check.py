@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaException
 
 from service.clock import Clock, SystemClock
+from service.config.kafka_properties import codec_of
 from service.config.load import Config
 from service.config.model import ApiSettings, RouteSettings, ServiceSettings
 from service.config.reach import reach_of
@@ -55,14 +56,13 @@ from service.kafka.topics import (
     fallback,
     limits_to_raise,
     neighbours,
-    new_target,
 )
-from service.main.targets import target_warnings
+from service.main.targets import compression_warnings, target_warnings, unreported_warnings
 from service.main.template_warnings import kept_templates, shared_addresses
 from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.layout import Topology, contradiction
 from service.native.path import chosen
-from service.processor.input_topics import internal_topics
+from service.processor.input_topics import internal_topics, target_topics
 from service.queries import sizing
 from service.schemas import registry
 from service.schemas.errors import RegistryUnavailableError
@@ -122,17 +122,6 @@ def needs_of_own(group_id: str, own: Iterable[TopicSpec]) -> dict[str, frozenset
     """Return the required operations on internal topics; decided records are deleted from one."""
     more = {by_address(group_id): frozenset({"DELETE"})}
     return {each.name: READING | WRITING | more.get(each.name, frozenset()) for each in own}
-
-
-def new_outputs(
-    config: Config, routes: Mapping[str, InputRoute], inputs: Mapping[str, TopicInfo]
-) -> list[TopicSpec]:
-    """Return the outputs and dead-letter topics that the service creates if they are missing."""
-    if not config.service.create_topics:
-        return []
-    by_target = {target: inputs[name] for name in inputs for target in routes[name].targets()}
-    replication = config.service.internal_replication
-    return [new_target(name, input_, replication) for name, input_ in by_target.items()]
 
 
 def rights_problems(
@@ -229,7 +218,8 @@ def report_of(
     needs_own = needs_of_own(group_id, own)
     granted |= rights.of_topics(needs_own)
     topics |= cluster.topics(needs_own.keys() - unseen(granted))
-    made = [*own, *new_outputs(config, routes, inputs)]
+    targets = target_topics(config, routes, inputs) if config.service.create_topics else []
+    made = [*own, *targets]
     groups = neighbours(group_id, names)
     reach = reach_of(config.routes, config.addresses, in_file)
     broken = {each.name: list(each.problems()) for each in rights.coordinator_topics()}
@@ -264,6 +254,8 @@ def report_of(
         *reach.warnings,
         *_unused(config, routes),
         *target_warnings(routes, topics, fallback(group_id)),
+        *unreported_warnings(topics),
+        *compression_warnings(codec_of(config.kafka.producer)),
     )
     return CheckReport(tuple(problems), tuple(sorted(routes)), outputs, warnings)
 

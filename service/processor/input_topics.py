@@ -76,6 +76,25 @@ def internal_topics(
     return expected
 
 
+def target_topics(
+    config: Config, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
+) -> list[TopicSpec]:
+    """Return the targets of the existing inputs as the service creates them where it has to."""
+    readers: dict[str, list[InputRoute]] = {}
+    for name in topics:
+        for target in sorted(routes[name].targets()):
+            readers.setdefault(target, []).append(routes[name])
+    return [
+        new_target(
+            target,
+            [topics[route.topic] for route in found],
+            config.service.internal_replication,
+            is_output=all(route.takes_accepted_only(target) for route in found),
+        )
+        for target, found in readers.items()
+    ]
+
+
 def make_config_topic(service: ServiceSettings, cluster: ClusterAdmin) -> None:
     """Create the metadata topic, which is read before other topics are known to be needed.
 
@@ -233,15 +252,10 @@ class InputTopics:
     def _outputs(
         self, routes: Mapping[str, InputRoute], topics: Mapping[str, TopicInfo]
     ) -> list[TopicSpec]:
-        """Return the missing output and dead-letter topics, with the input's partition count."""
+        """Return the missing output, dead-letter and reply topics."""
         existing, hidden = self._cluster.visible(written_topics(routes))
-        expected = {
-            target: topics[name]
-            for name, route in routes.items()
-            for target in sorted(route.targets() - existing.keys() - hidden)
-        }
-        replication = self._config.service.internal_replication
-        return [new_target(name, input_, replication) for name, input_ in expected.items()]
+        expected = target_topics(self._config, routes, topics)
+        return [each for each in expected if each.name not in existing.keys() | hidden]
 
     def _grow(self, log: str, route: InputRoute, has: int, needs: int) -> None:
         if route.settings.on_partitions_added == "keep":

@@ -41,6 +41,9 @@ from state.store import (
     Stores,
 )
 
+_KEPT_BY_DEFAULT_MS: Final = 24 * 60 * 60 * 1000
+"""Kafka's default of `delete.retention.ms`, where the broker does not report it."""
+
 
 def store_fault(position: StorePosition | None, facts: TakeoverFacts, now_ms: int) -> str | None:
     """Return why a store has to be wiped; None if replaying the changelog tail is enough."""
@@ -490,7 +493,10 @@ class PartitionInitializer:
 
 def _tombstones_kept_ms(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> int:
     log = partition.changelog
-    return TOMBSTONES_KEPT_MS if log is None else topics[log.topic].tombstones_kept_ms
+    if log is None:
+        return TOMBSTONES_KEPT_MS
+    kept_ms = topics[log.topic].tombstones_kept_ms
+    return _KEPT_BY_DEFAULT_MS if kept_ms is None else kept_ms
 
 
 def _problems(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> list[ConfigIssue]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from confluent_kafka import KafkaError, KafkaException
 
 from service.kafka.admin import SILENT, hidden_error
-from service.kafka.model import RECORD_LIMIT, TIME_LIMITS, TopicInfo, TopicSpec, VisibleTopics
+from service.kafka.model import POLICY, RECORD_LIMIT, TopicInfo, TopicSpec, VisibleTopics
 from state.model import PartitionId
-from tests.fakes.log import KEPT, OTHERS, FakeCluster
+from tests.fakes.log import KEPT, OTHERS, FakeCluster, FakeTopic
 from tests.fakes.partition import Partition
 
 
@@ -43,21 +43,26 @@ class FakeAdmin:
         hidden = {n for n in names if self._log.denies(n, "DESCRIBE", "DESCRIBE_CONFIGS")}
         found = {n: self._log.logs[n] for n in sorted(names - hidden) if n in self._log.logs}
         topics = {
-            name: TopicInfo(
+            name: TopicInfo.of(
+                name,
                 topic.id,
                 len(topic.partitions),
-                topic.record_bytes_max,
-                topic.cleanup_policy,
-                topic.retention,
-                int(topic.settings["delete.retention.ms"]),
-                topic.settings["message.timestamp.type"],
-                {each: int(topic.settings[each]) for each in TIME_LIMITS if each in topic.settings},
+                self._reported(topic),
                 is_readable=not self._log.denies(name, "READ"),
                 is_writable=not self._log.denies(name, "WRITE"),
             )
             for name, topic in found.items()
         }
         return VisibleTopics(topics, frozenset(hidden))
+
+    def _reported(self, topic: FakeTopic) -> dict[str, str | None]:
+        settings = {
+            RECORD_LIMIT: str(topic.record_bytes_max),
+            POLICY: topic.cleanup_policy,
+            **topic.retention,
+            **topic.settings,
+        }
+        return {name: value for name, value in settings.items() if name not in self._log.unreported}
 
     def create(self, topics: Iterable[TopicSpec]) -> None:
         self._step("create")

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from service.config.tasks import ONLY, Task, consumer_group
 from service.kafka.client_log import ConsumerLog
 from service.kafka.clients import LIBRDKAFKA
+from service.kafka.compression import Codec
 from service.native.ring import FORMS
 from state.strategies.ring_memory import RingStrategy
 from tests.fakes.admin import FakeAdmin
@@ -57,11 +58,12 @@ class FakeClients:
         on_error: Callable[[KafkaError], None],
         *,
         waits_for_flush: bool = False,
+        codec: Codec | None = None,
     ) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
         del batch_bytes_max, waits_for_flush
         kind = NativeProducer if RingStrategy.forms is FORMS else FakeProducer
-        made = kind(self._log, self._identity, by=self._by, on_error=on_error)
+        made = kind(self._log, self._identity, by=self._by, on_error=on_error, codec=codec)
         self._producers.append(made)
         return cast("Producer", made)
 

@@ -6,12 +6,15 @@ and transaction timeouts, rebalances) and is called by every client call and eve
 before and after every effect, decides what goes wrong and when a process dies.
 """
 
+import lzma
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
+from service.kafka.compression import Codec
 from service.kafka.model import UNLIMITED
 from state.model import PartitionId
 from tests.fakes.errors import check_nothing_is_handled
@@ -26,6 +29,9 @@ OTHERS = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": str(UNLIMITED),
     "message.timestamp.after.max.ms": "3600000",
+    "compression.type": "producer",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": str(UNLIMITED),
 }
 """What brokers report where nothing is set."""
 
@@ -96,13 +102,15 @@ class FakeTopic:
     refuses: Callable[[Record], bool] = lambda _record: False
     """Which records the broker refuses although the settings do not say so."""
 
-    def refusal(self, record: Record, now_ms: int) -> int | None:
+    def refusal(self, record: Record, now_ms: int, codec: Codec | None = None) -> int | None:
         """Return the error code with which the broker refuses a record, or None."""
         age_ms = now_ms - record.timestamp_ms
         has_time = self.settings["message.timestamp.type"] == "CreateTime"
         past_ms = int(self.settings["message.timestamp.before.max.ms"])
         future_ms = int(self.settings["message.timestamp.after.max.ms"])
-        if size_bytes(record) > self.limit_bytes:
+        if self.settings["compression.type"] == "uncompressed":
+            codec = None
+        if _is_larger(record, self.limit_bytes, codec):
             return KafkaError.MSG_SIZE_TOO_LARGE
         if record.key is None and "compact" in self.cleanup_policy.split(","):
             return KafkaError.INVALID_RECORD
@@ -117,6 +125,24 @@ def size_bytes(record: Record) -> int:
     """Return about as many bytes as a batch with this record alone has."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers or [])
     return len(record.key or b"") + len(record.value or b"") + headers + 70
+
+
+def _is_larger(record: Record, limit: int, codec: Codec | None) -> bool:
+    """Return whether a batch with this record alone exceeds a limit as it is sent."""
+    if size_bytes(record) <= limit or codec is None:
+        return size_bytes(record) > limit
+    headers = b"".join(name.encode() + (value or b"") for name, value in record.headers or [])
+    return (
+        70 + len(_PACKED[codec.name]((record.key or b"") + (record.value or b"") + headers)) > limit
+    )
+
+
+def _packed_far(content: bytes) -> bytes:
+    """Pack content by what repeats at any distance, as zstd does and gzip does not."""
+    return lzma.compress(content, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 24}])
+
+
+_PACKED: Mapping[str, Callable[[bytes], bytes]] = {"gzip": zlib.compress, "zstd": _packed_far}
 
 
 class FakeCluster:
@@ -147,6 +173,8 @@ class FakeCluster:
         """Whose transactions were ended for their age, by transactional id and process."""
         self.met: Counter[str] = Counter()
         """How often something rare has happened."""
+        self.unreported: set[str] = set()
+        """Settings of topics that it does not report, as brokers of other makes."""
         self.names_records = True
         """Whether it says which records of a batch it refuses, as Kafka does since 2.4."""
 

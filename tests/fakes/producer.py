@@ -18,6 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Place
 
+from service.kafka.compression import Codec
 from state.model import PartitionId
 from tests.fakes.errors import abortable, check_nothing_is_handled, error_of, fenced, plain
 from tests.fakes.group import Committed, GroupMetadata
@@ -68,8 +69,10 @@ class FakeProducer:
         timeout_ms: int = 10_000,
         by: str = "",
         on_error: Callable[[KafkaError], None] | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """`on_error` hears of a connection that was lost with a request on it, from `poll`."""
+        self.codec = codec
         self._on_error = on_error
         self._has_lost = False
         self._log = log
@@ -280,7 +283,7 @@ class FakeProducer:
     def _invalidity(self, queued: Queued) -> int | None:
         """Return the code for a record that the broker finds invalid, whatever its size."""
         topic = self._log.logs.get(queued.place.topic)
-        code = None if topic is None else topic.refusal(queued.record, self._log.now_ms)
+        code = None if topic is None else topic.refusal(queued.record, self._log.now_ms, self.codec)
         return None if code == KafkaError.MSG_SIZE_TOO_LARGE else code
 
     def _send_one(self, queued: Queued) -> None:
@@ -291,7 +294,9 @@ class FakeProducer:
         elif self._log.denies(topic, "WRITE"):
             denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
             self._refuse(queued, denied, denied)
-        elif (code := self._log.logs[topic].refusal(queued.record, self._log.now_ms)) is not None:
+        elif (
+            code := self._log.logs[topic].refusal(queued.record, self._log.now_ms, self.codec)
+        ) is not None:
             self._gaps.add(queued.place)
             self._refuse(queued, code, code)
         elif queued.place in self._gaps:  # The refused record took a sequence number with it.

@@ -178,7 +178,10 @@ UNNAMED = "it does not say which input it came from"
 @rows(
     ("written", "found"),
     {
-        "an input": (b"orders-3", InputPartition(PartitionId("orders", 3), BOUND, 4)),
+        "an input": (
+            b"orders-3",
+            InputPartition(PartitionId("orders", 3), BOUND, 4, None, 1 << 20),
+        ),
         "one that is deleted": (
             b"old.orders-3",
             InputPartition(PartitionId("old.orders", 3), InputRoute.bind(ROUTE, "old.orders"), 0),

@@ -1,0 +1,134 @@
+"""Which codec a large record needs, and for how long the producer compresses."""
+
+import random
+
+import pytest
+
+from service.kafka.compression import GZIP, TIGHTEST, ZSTD, Codec, Compression
+from tests.support.helpers import rows
+
+LIMIT = 100_000
+TEXT = b'{"order": 1, "lines": [1, 2, 3]}' * 10_000
+NOISE = random.Random(1).randbytes(90_000)
+FAR = NOISE * 3
+"""It repeats beyond the 32 KiB in which gzip looks."""
+
+
+def needed(compression: Compression, value: bytes, *, came_packed: bool = True) -> Codec | None:
+    return compression.needed_for([b"key", value], LIMIT, may_be_zstd=came_packed)
+
+
+@rows(
+    ("value", "came_packed", "codec"),
+    {
+        "text": (TEXT, True, GZIP),
+        "text of an input that takes it as it is": (TEXT, False, GZIP),
+        "what only zstd packs": (FAR, True, ZSTD),
+        "the same of an input that takes it as it is": (FAR, False, None),
+        "nothing": (b"", True, GZIP),
+    },
+)
+def test_the_codec_is_the_first_that_makes_the_record_fit(
+    value: bytes, codec: Codec | None, *, came_packed: bool
+) -> None:
+    assert needed(Compression(), value, came_packed=came_packed) == codec
+
+
+def test_gzip_is_tried_up_to_the_limit_and_no_further() -> None:
+    """A record of a gigabyte costs no more than what the topic takes of it."""
+    compression, read = Compression(), 0
+
+    class Counting(bytes):
+        def __len__(self) -> int:
+            return super().__len__()
+
+    def parts() -> object:
+        nonlocal read
+        for _ in range(100):
+            read += 1
+            yield Counting(NOISE)
+
+    assert compression.needed_for(parts(), LIMIT, may_be_zstd=False) is None  # type: ignore[arg-type]
+    assert read <= 3
+
+
+def test_nothing_is_compressed_where_the_configuration_says_so() -> None:
+    compression = Compression("none")
+    assert compression.is_off
+    assert not compression.is_configured
+    assert needed(compression, TEXT) is None
+    assert not compression.strengthen()
+
+
+def test_a_codec_that_is_configured_stays() -> None:
+    compression = Compression("lz4")
+    assert compression.is_configured
+    assert not compression.strengthen()
+    assert compression.codec is None
+
+
+def test_the_producer_changes_once_for_all_records_that_need_no_more() -> None:
+    compression = Compression()
+    assert not compression.use(GZIP)
+    assert compression.use(GZIP)
+    assert compression.codec == GZIP
+    assert not compression.use(ZSTD)
+    assert compression.use(ZSTD)
+    assert compression.use(GZIP)
+    assert compression.codec == ZSTD
+
+
+def test_the_producer_stops_compressing_a_minute_after_the_last_record_that_needs_it() -> None:
+    compression = Compression()
+    compression.use(GZIP)
+    for now_s in (100.0, 130.0, 160.0):
+        compression.begin(now_s)
+        assert compression.codec == GZIP
+    compression.use(GZIP)
+    compression.begin(161.0)
+    compression.begin(221.0)
+    assert compression.codec == GZIP
+    compression.begin(221.1)
+    assert compression.codec is None
+
+
+def test_a_transaction_whose_first_records_need_it_does_not_stop_it() -> None:
+    compression = Compression()
+    compression.use(GZIP)
+    compression.begin(0.0)
+    compression.use(GZIP)
+    compression.begin(1000.0)
+    assert compression.codec == GZIP
+
+
+@pytest.mark.parametrize("before", [None, GZIP])
+def test_a_refusal_leads_to_zstd_and_then_to_its_highest_level_for_a_few_seconds(
+    before: Codec | None,
+) -> None:
+    compression = Compression()
+    if before is not None:
+        compression.use(before)
+    compression.begin(0.0)
+    assert compression.strengthen()
+    compression.begin(1.0)
+    assert compression.codec == ZSTD
+    assert compression.strengthen()
+    for now_s in (2.0, 5.0):
+        compression.begin(now_s)
+        assert compression.codec == TIGHTEST
+    assert needed(compression, FAR) == ZSTD
+    assert compression.use(ZSTD)
+    compression.begin(6.1)
+    assert compression.codec == ZSTD
+    assert compression.strengthen(), "it was of use"
+
+
+def test_the_highest_level_is_not_tried_again_where_it_was_of_no_use() -> None:
+    compression = Compression()
+    assert [compression.strengthen() for _ in range(4)] == [True, True, False, False]
+    codecs = list[Codec | None]()
+    for now_s in (0.0, 6.0, 67.0):
+        compression.begin(now_s)
+        codecs.append(compression.codec)
+    assert codecs == [TIGHTEST, ZSTD, None]
+    assert compression.strengthen(), "it was long ago"
