@@ -31,6 +31,7 @@ from service.dedup.field import Field, HeaderField
 from service.dedup.output import OutputResolver
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, InputRoute, resolve, unrouted
+from service.kafka.compression import Compression
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address
 from state.cache import Cache
@@ -165,7 +166,7 @@ class BackfillInputs:
         output_resolver = OutputResolver(
             _AssumedTopics(),
             "",
-            compressing=True,
+            Compression("zstd"),
             refused={},
             undeliverable=frozenset(),
             unanswerable=frozenset(),

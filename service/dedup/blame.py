@@ -12,6 +12,7 @@ import structlog
 
 from service.dedup.refusal_trace import UndecidedError
 from service.errors import AwaitedError
+from service.kafka.compression import UncompressedError
 from service.kafka.errors import (
     CLIENT_ERROR,
     KafkaFailure,
@@ -44,6 +45,7 @@ _NOT_BLAMED_ON_RECORDS: Final = (
     AssertionError,
     # Raised on purpose: the loop handles these.
     KafkaFailureError,
+    UncompressedError,
     WrongPartitionError,
     AwaitedError,
     BatchTooLargeError,

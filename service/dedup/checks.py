@@ -265,7 +265,8 @@ class Checks:
         """Raise RejectedError if the topic is known to refuse the record."""
         key, value, timestamp_ms = record.key(), record.value(), record.timestamp()[1]
         present, output_resolver = self._progress.present, self._rules.output_resolver
-        output_resolver.check_fits(target, key, value, headers, timestamp_ms, present)
+        taken_bytes = self._input_partition.record_bytes_max
+        output_resolver.check_fits(target, key, value, headers, timestamp_ms, present, taken_bytes)
 
     def origin_of(self, record: Record) -> Origin:
         """Return the record's input position, and the time of the decision."""

@@ -6,7 +6,7 @@ configuration names does not exist, no record is at fault: the partition waits f
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from service.dedup.plan import BY_KEY
 from service.dedup.record import Record, RejectedError
 from service.dedup.route import InputPartition, Template
 from service.errors import AwaitedError
+from service.kafka.compression import Compression, UncompressedError
 from service.kafka.model import Present, TopicInfo
 from service.kafka.topics import OutputTopics, RecordLimits, room_bytes
 from state.model import PartitionId
@@ -57,8 +58,7 @@ class OutputResolver:
 
     targets: OutputTopics
     fallback: str
-    compressing: bool
-    """Whether the producer compresses: then only the broker knows if a record fits its topic."""
+    compression: Compression
     refused: Mapping[tuple[PartitionId, int], RejectedError]
     """Records that the broker refused, or whose checks failed."""
     undeliverable: AbstractSet[tuple[PartitionId, int]]
@@ -75,8 +75,21 @@ class OutputResolver:
     def check_refusal(self, position: tuple[PartitionId, int]) -> None:
         """Raise RejectedError if the broker refused the record at this position before."""
         refusal = self.refused.get(position)
-        if refusal is not None:
-            raise refusal
+        if refusal is None:
+            return
+        limit = self._exceeded(position)
+        if limit is not None:
+            cause = f"{refusal.why.cause}; {refusal.topic} takes {limit}"
+            raise RejectedError(refusal.why.reason, cause)
+        raise refusal
+
+    def _exceeded(self, position: tuple[PartitionId, int]) -> int | None:
+        """Return the limit that the record exceeds although it was compressed, if it is known."""
+        refusal = self.refused.get(position)
+        if refusal is None or refusal.why.reason is not Reason.TOO_LARGE or refusal.topic is None:
+            return None
+        info = self.targets.find(refusal.topic)
+        return None if info is None else info.record_bytes_max
 
     def noted(self, source: PartitionId) -> set[int]:
         """Return the offsets of a partition's records that the broker refused in any way."""
@@ -85,12 +98,12 @@ class OutputResolver:
 
     def has_room(self, topic: TopicInfo) -> bool:
         """Whether a topic takes any record with an envelope but large ones."""
-        return self.compressing or room_bytes(topic) > 0
+        return self.compression.is_configured or room_bytes(topic) > 0
 
     def limits(self, names: tuple[str, ...]) -> RecordLimits:
         """Return what every one of these topics takes, as far as it is known here."""
-        limits = self.targets.limits(names)
-        return limits._replace(room_bytes=sys.maxsize) if self.compressing else limits
+        limits, is_unknown = self.targets.limits(names), self.compression.is_configured
+        return limits._replace(room_bytes=sys.maxsize) if is_unknown else limits
 
     def failed(self, source: PartitionId) -> frozenset[int]:
         """Return the offsets of records whose checks failed; each of them is decided alone."""
@@ -114,16 +127,44 @@ class OutputResolver:
         headers: Headers,
         timestamp_ms: int,
         present: Present,
+        taken_bytes: int | None = None,
     ) -> None:
         """Raise RejectedError if the topic is known to refuse the record.
 
         What is near a limit of time, or may be small enough once compressed, is left to the broker.
+        `taken_bytes` is what the record's input takes, so a larger record came compressed; None for
+        what came from no input, which is never compressed for its size. UncompressedError if the
+        record fits with a codec that the producer does not use yet.
         """
-        size = 0 if self.compressing else size_bytes(key, value, headers)
-        refusal = _refusal(target, key, size, timestamp_ms, present)
+        refusal = _refusal(target, key, timestamp_ms, present)
+        size, info = size_bytes(key, value, headers), target.info
+        if refusal is None and size > info.record_bytes_max and not self.compression.is_configured:
+            codec = None
+            if taken_bytes is not None and info.compresses:
+                parts = _parts(key, value, headers)
+                is_packed = size > taken_bytes
+                codec = self.compression.needed_for(
+                    parts, info.record_bytes_max, may_be_zstd=is_packed
+                )
+            if codec is None:
+                refusal = self._too_large(target, size)
+            elif not self.compression.use(codec):
+                raise UncompressedError
         if refusal is not None:
             self.targets.has_refused = True
             raise RejectedError(*refusal)
+
+    def _too_large(self, target: OutputTopic, size: int) -> tuple[Reason, str]:
+        """Return why a topic refuses a record of this size, with limit and remedy."""
+        topic, info, also, more = target.topic, target.info, ", compressed as well", ""
+        if not info.compresses:
+            also, more = "", f", or set its compression.type, {info.compression}, to producer"
+        elif self.compression.is_off:
+            also, more = "", ", or remove compression.type from [kafka.producer]"
+        return Reason.TOO_LARGE, (
+            f"it is too large{also}: {size} bytes with its headers; {topic} takes "
+            f"{info.record_bytes_max}; raise its max.message.bytes{more}"
+        )
 
     def dead_letter(
         self,
@@ -149,7 +190,11 @@ class OutputResolver:
             with suppress(RejectedError):
                 target = self.named(input_partition, template, record, letter, address or "")
                 key, value = record.key(), record.value()
-                self.check_fits(target, key, value, letter, now_ms, Present.at(now_ms))
+                size, limit = size_bytes(key, value, letter), target.info.record_bytes_max
+                if limit < size and limit <= (self._exceeded(blamed) or 0):
+                    raise RejectedError(*self._too_large(target, size))
+                present, taken_bytes = Present.at(now_ms), input_partition.record_bytes_max
+                self.check_fits(target, key, value, letter, now_ms, present, taken_bytes)
                 return target
         return self._found(input_partition, self.fallback, is_chosen=False)
 
@@ -205,9 +250,9 @@ def _target(input_partition: InputPartition, name: str, info: TopicInfo) -> Outp
 
 
 def _refusal(
-    target: OutputTopic, key: bytes | None, size: int, timestamp_ms: int, present: Present
+    target: OutputTopic, key: bytes | None, timestamp_ms: int, present: Present
 ) -> tuple[Reason, str] | None:
-    """Return why a topic refuses a record of this size, with limit and remedy, or None."""
+    """Return why a topic refuses a record whatever its size, with limit and remedy, or None."""
     topic, info = target.topic, target.info
     if key is None and info.needs_key:
         return Reason.MISSING_KEY, (
@@ -223,12 +268,16 @@ def _refusal(
             f"its timestamp is {when}; {topic} takes {limit_ms}; correct the publisher's clock or "
             f"unit, or raise {setting} of {topic}"
         )
-    if size > info.record_bytes_max:
-        return Reason.TOO_LARGE, (
-            f"{size} bytes with its headers; {topic} takes {info.record_bytes_max}; raise its "
-            "max.message.bytes, or set compression.type in [kafka.producer] if it compresses"
-        )
     return None
+
+
+def _parts(key: bytes | None, value: bytes | None, headers: Headers) -> Iterator[bytes]:
+    """Yield the contents of a record in the order of a batch."""
+    yield key or b""
+    yield value or b""
+    for name, header in headers:
+        yield name.encode()
+        yield header or b""
 
 
 def size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:

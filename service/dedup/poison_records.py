@@ -161,4 +161,4 @@ def _rejection(fault: KafkaFailure) -> RejectedError:
     """Return the rejection of a record that made a transaction fail."""
     if fault.raised is not None:
         return RejectedError(Reason.FAILED_CHECK, f"its checks failed with {fault.cause}")
-    return RejectedError(*rejection_of(fault))
+    return RejectedError(*rejection_of(fault), topic=fault.topic)

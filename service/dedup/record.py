@@ -40,8 +40,11 @@ class RejectedError(Exception):
         cause: str,
         original: str | None = None,
         accepted_ms: int | None = None,
+        topic: str | None = None,
     ) -> None:
+        """`topic` is the one that refused it, if it was sent and that is known."""
         super().__init__(cause)
+        self.topic = topic
         self.why = Rejection(reason, cause, original, accepted_ms)
 
 

@@ -133,6 +133,7 @@ class RefusalTrace:
             self.broker_names_records = True
         elif (failure := fault_of(error)).of_record:
             place = report.topic() or "", report.partition() or 0
+            failure = failure._replace(topic=place[0])
             self._refusals.setdefault(place, []).append(_Refusal(position, what, failure))
         else:
             self.is_complete = False
@@ -158,7 +159,8 @@ class RefusalTrace:
             for position, what, failure in refusals:
                 # A batch is too large only if it has one record: larger ones are not made.
                 if is_certain or failure.too_large:
-                    why = fault if failure.too_large == fault.too_large else failure
+                    says_more = failure.too_large == fault.too_large
+                    why = fault._replace(topic=failure.topic) if says_more else failure
                     known = found.get(position)
                     if known is None or what < known.what:
                         found[position] = NamedRecord(what, why)

@@ -21,6 +21,7 @@ from service.config.tasks import ONLY, Task, consumer_group
 from service.errors import ConfigIssue
 from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.client_log import ConsumerLog, ProducerLog, SettingsLog
+from service.kafka.compression import Codec
 from service.kafka.connection_probe import Explainer
 from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS
 from service.kafka.model import ClusterAdmin
@@ -109,11 +110,13 @@ class Clients(Protocol):
         on_error: Callable[[KafkaError], None],
         *,
         waits_for_flush: bool = False,
+        codec: Codec | None = None,
     ) -> Producer:
         """Create the transactional producer; its transactions are not initialised yet.
 
-        While it is polled it calls `on_error` for each error and for each lost connection. With
-        `waits_for_flush` it sends only batches that are full, until it is flushed.
+        It compresses with `codec` unless the configuration sets another. While it is polled it
+        calls `on_error` for each error and for each lost connection. With `waits_for_flush` it
+        sends only batches that are full, until it is flushed.
         """
         ...
 
@@ -200,6 +203,7 @@ class KafkaClients:
         on_error: Callable[[KafkaError], None],
         *,
         waits_for_flush: bool = False,
+        codec: Codec | None = None,
     ) -> Producer:
         """Create the transactional producer; its transactions are not initialised yet."""
         service = self._config.service
@@ -220,7 +224,10 @@ class KafkaClients:
         if waits_for_flush:
             # Below `message.timeout.ms`, which librdkafka limits to that of the transaction.
             owned["linger.ms"] = service.transaction_timeout_ms // 2
-        settings = {**PRODUCING, **self._config.kafka.producer}
+        packing: dict[str, object] = {}
+        if codec is not None:
+            packing = {"compression.type": codec.name, "compression.level": codec.level}
+        settings = {**PRODUCING, **packing, **self._config.kafka.producer}
         properties = _properties(self._config, settings, owned)
         log = ProducerLog(properties, on_error, LIBRDKAFKA)
         return self._makers.producer(properties | log.properties, logger=log)

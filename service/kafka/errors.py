@@ -42,12 +42,16 @@ class KafkaFailure(NamedTuple):
     """Authentication or authorization failed: only an administrator can change that."""
     too_large: bool = False
     """The record is larger than its topic or the client allows."""
+    topic: str | None = None
+    """The topic that refused the record, if that is known."""
 
 
 def rejection_of(failure: KafkaFailure) -> Rejection:
     """Return the rejection of a record that the broker refused with this failure."""
-    reason = Reason.TOO_LARGE if failure.too_large else Reason.REFUSED
-    return Rejection(reason, f"the broker refused it: {failure.cause}")
+    cause = f"the broker refused it: {failure.cause}"
+    if not failure.too_large:
+        return Rejection(Reason.REFUSED, cause)
+    return Rejection(Reason.TOO_LARGE, f"{cause}; raise max.message.bytes of the topic")
 
 
 CLIENT_ERROR: Final = KafkaException
@@ -78,10 +82,13 @@ CROWDED: Final = NOT_A_MEMBER._replace(
     cause="its addresses or groups need more memory than one transaction may use"
 )
 OUTDATED: Final = NOT_A_MEMBER._replace(cause="the settings changed in the meantime")
+UNCOMPRESSED: Final = NOT_A_MEMBER._replace(
+    cause="a record fits its topic only when it is compressed: it is read again and compressed"
+)
 DOUBTED: Final = NOT_A_MEMBER._replace(
     cause="the leader or the id of a topic changed: its id is checked before anything is committed"
 )
-PRECAUTIONS: Final = frozenset({REBALANCED, OUTDATED, DOUBTED})
+PRECAUTIONS: Final = frozenset({REBALANCED, OUTDATED, DOUBTED, UNCOMPRESSED})
 """Reasons for aborts that occur in normal operation: the batch is read again at once."""
 
 _RECORD_ERRORS: Final = frozenset(

@@ -474,7 +474,11 @@ def _partition(source: PartitionId, input_topic: InputTopic) -> OwnedPartition:
     """Create the state of a newly assigned partition."""
     route, log = input_topic.route, input_topic.changelog
     input_partition = (
-        None if route is None else InputPartition(source, route, input_topic.partitions)
+        None
+        if route is None
+        else InputPartition(
+            source, route, input_topic.partitions, record_bytes_max=input_topic.record_bytes_max
+        )
     )
     return OwnedPartition(
         source, input_partition, None if log is None else PartitionId(log, source.partition)

@@ -13,7 +13,6 @@ from confluent_kafka import TopicPartition
 
 from service.clock import Clock
 from service.config.addresses import is_elsewhere, settings_of
-from service.config.kafka_properties import compresses
 from service.config.load import Config
 from service.dedup.checks import DecisionContext
 from service.dedup.decider import apply_settings
@@ -24,6 +23,7 @@ from service.dedup.poison_records import PoisonRecords
 from service.dedup.route import Find, finder
 from service.errors import ExitError
 from service.kafka.clients import Clients
+from service.kafka.compression import Compression
 from service.kafka.errors import DOUBTED, OUTDATED
 from service.kafka.topics import OutputTopics, RepartitionTopic, by_address, config_topic, fallback
 from service.metadata.image import MetadataImage
@@ -257,6 +257,7 @@ class ActiveSettings:
         clock: Clock,
         cache: Cache,
         poison_records: PoisonRecords,
+        compression: Compression,
     ) -> None:
         self.settings_follower = settings_follower
         service, cluster = self.config.service, clients.cluster
@@ -274,7 +275,7 @@ class ActiveSettings:
             output_resolver=OutputResolver(
                 targets=self.targets,
                 fallback=fallback(service.group_id),
-                compressing=compresses(self.config.kafka.producer),
+                compression=compression,
                 refused=poison_records.by_position,
                 undeliverable=poison_records.undeliverable,
                 unanswerable=poison_records.unanswerable,

@@ -12,12 +12,14 @@ from service.dedup.plan import Plan
 from service.dedup.poison_records import PoisonRecords
 from service.errors import AwaitedError
 from service.kafka.admin import SILENT
+from service.kafka.compression import Compression
 from service.kafka.errors import (
     CROWDED,
     DOUBTED,
     OUTDATED,
     REBALANCED,
     REFUSALS,
+    UNCOMPRESSED,
     UNREADABLE_BATCH,
     KafkaFailure,
     Recovery,
@@ -59,6 +61,7 @@ class FailureHandler:
         retry_policy: RetryPolicy,
         names_bad_records: Callable[[], bool | None],
         explain: Callable[[str], str | None],
+        compression: Compression,
     ) -> None:
         """`names_bad_records` asks the broker whether it names the bad records of a batch.
 
@@ -70,14 +73,14 @@ class FailureHandler:
         self._poison_records = poison_records
         self._names_bad_records = names_bad_records
         self._explain = explain
-        self._cache = cache
+        self._cache, self._compression = cache, compression
         self._reporter, self._retry_policy = reporter, retry_policy
 
     def aborted(self, fault: KafkaFailure, plan: Plan) -> None:
         """Handle an abort: read the batch again, in another way if records of it are to blame."""
         self._reporter.aborted(fault)
         self.rewind()
-        if fault in {REBALANCED, OUTDATED}:
+        if fault in {REBALANCED, OUTDATED, UNCOMPRESSED}:
             return
         if fault in {SLOW, CROWDED}:
             if plan.tally.records_read:
@@ -89,6 +92,8 @@ class FailureHandler:
         if fault == DOUBTED:
             return
         if self._retry_policy.is_passing(fault, self._assignment.rebalances):
+            return
+        if fault.too_large and self._compression.strengthen():
             return
         if fault.of_record and self._poison_records.is_ambiguous:
             self._poison_records.learn(names=self._names_bad_records())

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from service.clock import Clock
 from service.config.addresses import home_of
+from service.config.kafka_properties import codec_of
 from service.config.load import Config
 from service.dedup.checks import DecisionContext
 from service.dedup.output import TargetMissingError
@@ -21,6 +22,7 @@ from service.dedup.poison_records import PoisonRecords
 from service.dedup.record import name_of
 from service.errors import AwaitedError
 from service.kafka.clients import Clients
+from service.kafka.compression import Compression
 from service.kafka.errors import ASTRAY, REBALANCED, without_frames
 from service.kafka.topics import config_topic
 from service.metadata.file_routes import InstanceFileRoutes
@@ -69,8 +71,9 @@ class Loop:
         self._poison_records = PoisonRecords(service.batch_records_max)
         # A client that is dropped without being closed may stay alive, with its threads.
         with contextlib.ExitStack() as undo:
+            compression = Compression(codec_of(config.kafka.producer))
             self.transaction_manager = TransactionManager(
-                clients, service.transaction_timeout_ms, clock, retry_policy.on_wait
+                clients, service.transaction_timeout_ms, clock, retry_policy.on_wait, compression
             )
             undo.callback(self.transaction_manager.close)
             make_config_topic(service, clients.cluster)
@@ -78,7 +81,7 @@ class Loop:
             undo.callback(settings_follower.close)
             reporter.beat()
             self.active_settings = active_settings = ActiveSettings(
-                settings_follower, clients, clock, self.cache, self._poison_records
+                settings_follower, clients, clock, self.cache, self._poison_records, compression
             )
             # First, so that a transaction that an earlier producer left open is ended before
             # committed offsets are read.
@@ -127,6 +130,7 @@ class Loop:
             retry_policy,
             lambda: self.transaction_manager.names_bad_records(topic),
             clients.cluster.explain,
+            compression,
         )
         self.upkeep = Upkeep(
             active_settings,

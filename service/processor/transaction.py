@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from service.clock import Clock
@@ -19,8 +20,10 @@ from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Output, Plan
 from service.dedup.refusal_trace import UndecidedError
 from service.kafka.clients import Clients
+from service.kafka.compression import Codec, Compression, UncompressedError
 from service.kafka.errors import (
     BYSTANDER,
+    UNCOMPRESSED,
     KafkaFailure,
     KafkaFailureError,
     Recovery,
@@ -33,6 +36,10 @@ from state.cache import Cache
 from state.model import Edit, PartitionId
 from state.store import StorePosition
 from state.strategies import registry
+
+_log = structlog.stdlib.get_logger(__name__)
+
+_WHY_CODEC: Final = "whether records fit their topics only when compressed; see docs/sizing.md"
 
 _STEP_TIMEOUT_S: Final = 2.0
 
@@ -88,8 +95,11 @@ class TransactionManager:
         transaction_timeout_ms: int,
         clock: Clock,
         on_wait: Callable[[float], None] = lambda _waited_s: None,
+        compression: Compression | None = None,
     ) -> None:
         """`on_wait` is called repeatedly during a wait for the broker, with its duration in s."""
+        self._compression = compression or Compression()
+        self._codec: Codec | None = None
         self._clients = clients
         self._on_wait = on_wait
         self._timeout_s = transaction_timeout_ms / 1000
@@ -97,6 +107,11 @@ class TransactionManager:
         self._producer: Producer | None = None
         self._batch_bytes_max = self._largest_batch_bytes = 0
         self._suspect = self._waits_for_flush = False
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec that was chosen for the producer; None if none was."""
+        return self._codec
 
     def prepare(self, batch_bytes_max: int) -> None:
         """Ensure a producer, which fences others with its transactional id; set the batch limit."""
@@ -118,7 +133,10 @@ class TransactionManager:
         if self._producer is not None and not self._suspect:
             self._serve(self._producer)
         is_too_large = self._batch_bytes_max < self._largest_batch_bytes
-        is_other = waits_for_flush != self._waits_for_flush
+        self._compression.begin(self._clock.monotonic_s())
+        is_other = (
+            waits_for_flush != self._waits_for_flush or self._codec != self._compression.codec
+        )
         if self._producer is None or self._suspect or is_too_large or is_other:
             self._producer = self._initialised(waits_for_flush=waits_for_flush)
         return self._producer
@@ -130,10 +148,15 @@ class TransactionManager:
         client does not log the same loss twice within 30 seconds.
         """
         self.close()
-        self._suspect = False
+        self._suspect, codec = False, self._compression.codec
+        if codec != self._codec:
+            _log.info(
+                "compression_changed", codec=codec.name if codec else "none", reason=_WHY_CODEC
+            )
         producer = self._clients.producer(
-            self._batch_bytes_max, self.note_error, waits_for_flush=waits_for_flush
+            self._batch_bytes_max, self.note_error, waits_for_flush=waits_for_flush, codec=codec
         )
+        self._codec = codec
         self._largest_batch_bytes, self._waits_for_flush = self._batch_bytes_max, waits_for_flush
         self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
         return producer
@@ -157,6 +180,8 @@ class TransactionManager:
             first = next(parts, ())
         except UndecidedError as undecided:
             raise TransactionAbortedError(undecided.fault) from None
+        except UncompressedError:
+            raise TransactionAbortedError(UNCOMPRESSED) from None
         producer = self._trusted(waits_for_flush=plan.is_traced)
         began_s = self._clock.monotonic_s()
         failure = self._attempt(
@@ -203,6 +228,8 @@ class TransactionManager:
                 raise TransactionAbortedError(EXPIRED)  # a commit could not be aborted any more
         except (UndecidedError, OutcomeUnknownError) as failed:
             return failed.fault
+        except UncompressedError:
+            return UNCOMPRESSED
         except (TransactionAbortedError, KafkaException) as failed:
             refused = without_frames(failed)
         except Exception as failed:  # noqa: BLE001 - raised again after the abort

@@ -1,7 +1,7 @@
 """What the tests of decisions share: a partition, its rules over a fake cluster, and records."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -21,6 +21,7 @@ from service.dedup.plan import Output, Plan
 from service.dedup.record import RejectedError
 from service.dedup.redecision import Outcome
 from service.dedup.route import InputPartition, InputRoute, finder
+from service.kafka.compression import Compression, UncompressedError
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic
 from service.processor.transaction import apply
@@ -93,7 +94,7 @@ class World:
     )
     addresses: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     cluster: FakeCluster = field(default_factory=lambda: cluster_of(orders_unique=3, orders_dlq=3))
-    compressing: bool = False
+    compression: Compression = field(default_factory=lambda: Compression("none"))
     refused: dict[tuple[PartitionId, int], RejectedError] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     undeliverable: set[tuple[PartitionId, int]] = field(default_factory=set)
@@ -129,7 +130,7 @@ class World:
             output_resolver=OutputResolver(
                 targets=self.targets,
                 fallback=FALLBACK,
-                compressing=self.compressing,
+                compression=self.compression,
                 refused=self.refused,
                 undeliverable=self.undeliverable,
                 unanswerable=self.unanswerable,
@@ -152,10 +153,22 @@ class World:
 
     def decide_pieces(self, pieces: Iterable[Sequence[Message]]) -> "Decided":
         """The same for several."""
-        plan = Decided()
-        slices = (Slice.of(self.partition, *read(messages)[:2]) for messages in pieces)
-        plan.take(decide((Batch((part,), NOW_MS) for part in slices), self.rules(), plan))
-        return plan
+        given, seen = iter(pieces), list[Sequence[Message]]()
+
+        def again() -> Iterator[Sequence[Message]]:
+            yield from seen
+            for messages in given:
+                seen.append(messages)
+                yield messages
+
+        while True:
+            plan = Decided()
+            slices = (Slice.of(self.partition, *read(messages)[:2]) for messages in again())
+            try:
+                plan.take(decide((Batch((part,), NOW_MS) for part in slices), self.rules(), plan))
+            except UncompressedError:
+                continue  # as the loop, which reads the batch again
+            return plan
 
     def unread(
         self,

@@ -41,6 +41,8 @@ ROUTE = RouteSettings(name="orders", inputs=("orders",), scope="partition")
 _START = datetime.fromtimestamp(0, UTC)
 _NOTHING = ServiceStatus.starting("0", GROUP, _START)
 _STEPS_MAX = 20_000
+NOTHING_PACKED: Mapping[str, str] = {"compression.type": "none"}
+"""Records are as large as they look; a test of compression leaves it out."""
 
 
 def in_group(name: str, position: int, size: int) -> Headers:
@@ -103,6 +105,7 @@ class Living:
         *,
         others: tuple[RouteSettings, ...] = (),
         partitions: int = 1,
+        producer: Mapping[str, str] = NOTHING_PACKED,
         **settings: object,
     ) -> None:
         """`others` are further routes, each of one input with targets of the usual names."""
@@ -111,7 +114,7 @@ class Living:
         self.clock = FakeClock(self.cluster)
         self.stores: Stores = stores or Disk(self.cluster.step)
         self.config = Config(
-            KafkaSettings({"bootstrap.servers": "kafka:9092"}, {}, {}, {}),
+            KafkaSettings({"bootstrap.servers": "kafka:9092"}, {}, producer, {}),
             ServiceSettings(group_id=GROUP, **settings),  # type: ignore[arg-type]  # by name
             ApiSettings(),
             (route, *others),

@@ -25,6 +25,7 @@ from service.dedup.plan import Plan
 from service.dedup.record import name_of, origin_header
 from service.dedup.route import finder
 from service.import_ids.source import IdLine
+from service.kafka.compression import Compression
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics
 from service.processor.transaction import apply
@@ -80,7 +81,7 @@ class TheService:
             output_resolver=OutputResolver(
                 found,
                 FALLBACK,
-                compressing=True,
+                Compression("zstd"),
                 refused={},
                 undeliverable=set(),
                 unanswerable=set(),

@@ -17,6 +17,7 @@ from service.dedup.plan import BY_KEY, NO_TIME_MS, Output, Plan
 from service.dedup.record import KnownId, RejectedError
 from service.dedup.route import InputPartition, InputRoute
 from service.dedup.waiting_order import GroupName
+from service.kafka.compression import Compression
 from service.kafka.model import UNREADABLE
 from state import segment as run
 from state.model import Edit, PartitionId
@@ -159,7 +160,7 @@ def test_an_id_that_was_not_accepted_is_not_remembered(first: object) -> None:
 def test_what_only_the_broker_can_measure_is_not_refused_for_its_size() -> None:
     cluster = cluster_of(orders_dlq=3)
     cluster.create_topic("orders.unique", 3, record_bytes_max=1000)
-    plan = World(cluster=cluster, compressing=True).decide(named(0, b"a", value=BIG))
+    plan = World(cluster=cluster, compression=Compression("lz4")).decide(named(0, b"a", value=BIG))
     assert topics(plan) == ["orders.unique"]
 
 

@@ -9,6 +9,7 @@ import pytest
 from ringfence.headers import DUPLICATE_ID, REPLY_TO, DeadLetter, Reason
 from service.config.tasks import Hop
 from service.dedup.apart import present
+from service.kafka.compression import Compression
 from service.kafka.model import UNLIMITED, Present, TopicInfo
 from tests.fakes.log import FakeCluster
 from tests.support.deciding import (
@@ -116,7 +117,7 @@ def test_a_dead_letter_of_an_old_record_goes_to_its_topic_since_it_has_a_time_of
 
 
 def test_a_dead_letter_that_may_be_small_enough_once_compressed_goes_to_its_topic() -> None:
-    world = World(cluster=cluster_with(SMALL, SMALL), compressing=True)
+    world = World(cluster=cluster_with(SMALL, SMALL), compression=Compression("lz4"))
     plan = world.decide(named(0, b"a", **LARGE), named(1, b"a", **LARGE))
     assert topics(plan) == ["orders.unique", "orders.dlq"]
 

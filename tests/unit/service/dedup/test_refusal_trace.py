@@ -119,7 +119,8 @@ def test_what_was_refused_of_a_record_is_given_up_first(
     reports = sent(trace, 3, counts, outputs=2)
     reports[refused](KafkaError(INVALID), HERE)
     reports[1 - refused](KafkaError(BYSTANDER), HERE)
-    assert trace.named(FAULT) == {(SOURCE, 3): NamedRecord(what, FAULT)}
+    named = NamedRecord(what, FAULT._replace(topic=HERE.topic()))
+    assert trace.named(FAULT) == {(SOURCE, 3): named}
 
 
 def test_a_reply_is_given_up_before_the_record_if_both_were_refused() -> None:

@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer
 from service.dedup.plan import Output
 from service.kafka.client_log import ProducerLog
 from service.kafka.clients import LIBRDKAFKA
+from service.kafka.compression import Codec
 from service.kafka.errors import fault_of
 from service.processor.transaction import (
     EXPIRED,
@@ -600,8 +601,9 @@ class StuckClients(FakeClients):
         on_error: Callable[[KafkaError], None],
         *,
         waits_for_flush: bool = False,
+        codec: Codec | None = None,
     ) -> Producer:
-        del batch_bytes_max, waits_for_flush
+        del batch_bytes_max, waits_for_flush, codec
         self.on_error = on_error
         stuck = Stuck(self._log, self._identity)
         stuck.told = self._told
