@@ -197,7 +197,9 @@ class Scenario:
             by_address_partitions=BY_ADDRESS_PARTITIONS,
         )
         addresses = AddressBook.of(book)
-        kafka, schemas = KafkaSettings({}, {}, {}, {}), SchemaRegistrySettings(url=FakeSchemas.url)
+        as_large_as_it_looks = {"compression.type": "none"}  # the oracle goes by sizes as they are
+        kafka = KafkaSettings({}, {}, as_large_as_it_looks, {})
+        schemas = SchemaRegistrySettings(url=FakeSchemas.url)
         return Config(
             kafka, service, ApiSettings(), tuple(routes), addresses, schema_registry=schemas
         )
