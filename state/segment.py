@@ -193,6 +193,22 @@ def summary(value: bytes) -> SegmentSummary:
         raise unknown(value) from error
 
 
+def newest_ms_of(value: bytes) -> int | None:
+    """Return the latest of the times of a segment; None if it has no ids.
+
+    Raises UnknownFormatError as `decode` does.
+    """
+    try:
+        head, position = _head(value)
+        if not head.ids:
+            return None
+        for _ in range(2):
+            _, position = _column(value, position, head.ids)
+        return max(_unpack(value, position, head.ids)[0])
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unknown(value) from error
+
+
 def row_of(value: bytes, number: int) -> SegmentEntry:
     """Return one id of a segment with its origin, without decoding the others.
 

@@ -48,6 +48,12 @@ _CLAIMS: Final = (
     *(EXPIRES_AT, GROUP, GROUP_SIZE, GROUP_POSITION),
     *(PUBLISHER, NUMBER, STREAM, PREVIOUS),
 )
+_IN_A_BATCH: Final[Mapping[str, object]] = {"persist_id_cache": True, "address_idle_ms": 0}
+"""Settings that a backfill replaces where they are set.
+
+A batch is not a restart, so nothing is forgotten in between. When the service removes an idle
+address depends on its transactions, so a backfill removes none.
+"""
 _TOPIC: Final = TopicInfo("", 1, 1 << 30, "", {})
 
 
@@ -80,10 +86,9 @@ class BackfillInputs:
         cls, config: "Config", topics: Sequence[str], instead_of: str | None
     ) -> "BackfillInputs":
         """Return the inputs of a configuration."""
-        # State is always persisted: a batch is not a restart, so nothing is forgotten in between.
         patterns = {
-            pattern: {key: True if key == "persist_id_cache" else value for key, value in own}
-            for pattern, own in ((p, keys.items()) for p, keys in config.addresses.patterns.items())
+            pattern: {key: _IN_A_BATCH.get(key, value) for key, value in keys.items()}
+            for pattern, keys in config.addresses.patterns.items()
         }
         return cls(
             routes=config.routes,

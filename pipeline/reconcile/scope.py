@@ -9,7 +9,13 @@ from typing import Final, NamedTuple
 from pipeline.config import Records, overlaid, revisions_of
 from pipeline.errors import USAGE, PipelineError
 from ringfence.headers import internal
-from service.config.addresses import BRIDGE, AddressBook, AddressSettings, settings_of
+from service.config.addresses import (
+    BRIDGE,
+    AddressBook,
+    AddressSettings,
+    home_of,
+    settings_of,
+)
 from service.config.load import Config
 from service.dedup.route import InputRoute, resolve
 from service.metadata.redrive_job import DeadLetterRange, RedriveJob, RedriveJobs
@@ -78,10 +84,9 @@ def memory_of(
 ) -> CacheSettings:
     """Return the settings of an address, or with `bridged` of its cache for stamped ids."""
     cache = BRIDGE + address if bridged else address
-    now = _memory(settings_of(book, cache))
+    now = _memory(book, cache)
     memories = [
-        (until_ms, None if book is None else _memory(settings_of(book, cache)))
-        for until_ms, book in earlier
+        (until_ms, None if book is None else _memory(book, cache)) for until_ms, book in earlier
     ]
     return now._replace(
         silent=now.silent or any(memory and memory.silent for _, memory in memories),
@@ -93,10 +98,14 @@ def memory_of(
     )
 
 
-def _memory(settings: AddressSettings) -> CacheSettings:
+def _memory(book: AddressBook, cache: str) -> CacheSettings:
+    settings, home = settings_of(book, cache), settings_of(book, home_of(cache))
     strategy = settings.remembered_by
     size = settings.room if strategy.holds_ids else _UNLIMITED
     window_ms = getattr(settings, strategy.time_key) if strategy.time_key else _UNLIMITED
+    if home.remembered_by.holds_ids:  # else it never expires
+        # While an id is younger than that, its address is not idle.
+        window_ms = min(window_ms, home.address_idle_ms or _UNLIMITED)
     silent = settings.on_duplicate == "drop" or settings.dead_letter_audit
     return CacheSettings(_word(settings), size, window_ms, settings.persist_id_cache, silent)
 

@@ -69,6 +69,8 @@ class AddressSettings:
     dead_letter_audit: bool = False
     process_expired: bool = True
     addresses_max: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    address_idle_ms: Annotated[int, Field(ge=0, le=_YEARS_MS)] = 0
+    """0: never. A time is that of records, so what is longer than a century is a mistake."""
 
     @property
     def remembered_by(self) -> Strategy:
@@ -171,6 +173,11 @@ class AddressBook:
         wild = (wildcard.pattern for wildcard in self._wildcards)
         for name in dict.fromkeys((*self.named, *wild)):
             yield name, self.settings(name)
+
+    @property
+    def expires(self) -> bool:
+        """Whether some address may expire."""
+        return any(keys.get("address_idle_ms") for keys in self.patterns.values())
 
     @property
     def covers(self) -> bool:
@@ -285,6 +292,15 @@ def is_elsewhere(one: AddressSettings, other: AddressSettings) -> bool:
     """Whether switching between these settings discards the remembered ids."""
     kinds = one.remembered_by.kind, other.remembered_by.kind
     return kinds[0] != kinds[1] or one.persist_id_cache != other.persist_id_cache
+
+
+def caches_of(address: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the caches that remember accepted ids of an address, and of the others.
+
+    `home_of` returns the address for each of them.
+    """
+    accepted = (address, BRIDGE + address)
+    return accepted, tuple(AUDIT + cache for cache in accepted)
 
 
 def home_of(cache: str) -> str:

@@ -1,7 +1,8 @@
 """Address context: the settings, committed state and draft of an address in one transaction."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple
 
 from ringfence.headers import Reason
 from service.config.addresses import (
@@ -9,6 +10,7 @@ from service.config.addresses import (
     BRIDGE,
     AddressBook,
     AddressSettings,
+    caches_of,
     home_of,
     settings_of,
 )
@@ -18,6 +20,9 @@ from service.dedup.waiting_order import AddressCounts
 from state.cache import Cache
 from state.model import Edit, PackedPositions
 from state.strategies.base import CommittedState, Draft, Strategy
+
+_LOOKS_MAX: Final = 1_000
+"""How many addresses a record for which there is no room has looked at: some 30 ms."""
 
 
 class AddressContext(NamedTuple):
@@ -58,6 +63,11 @@ class AddressContexts:
         self._open: dict[str, AddressContext] = {}
         self._admitted: set[str] = set()
         """Caches that are new to the partition with this transaction."""
+        self.expired: dict[str, tuple[str, ...]] = {}
+        """The caches of each address that expires with this transaction."""
+        self._gone: set[str] = set()
+        """All of these caches: what they had stored does not count any more."""
+        partition.idle.begin(partition.addresses, book)
         self._deletions: list[Edit] = []
         self.volatile: list[Edit] = []
         """Edits of addresses with `persist_id_cache = false`: they go to no changelog."""
@@ -83,31 +93,69 @@ class AddressContexts:
         """Return the context in which an address remembers its dead-lettered duplicates."""
         return self._at(context.name, AUDIT + context.cache)
 
-    def check_room(self, context: AddressContext) -> None:
-        """Raise RejectedError if the address is new and the partition holds `addresses_max`."""
-        held, admitted = self._partition.addresses, self._admitted
-        if context.cache in held or context.cache in admitted or self._waiting.of(context.cache):
+    def check_room(self, context: AddressContext, time_ms: int | None = None) -> None:
+        """Raise RejectedError if the address is new and the partition holds `addresses_max`.
+
+        Addresses that are idle at the time given expire first.
+        """
+        if self._holds(context.cache) or self._waiting.of(context.cache):
             return
-        limit, count = context.settings.addresses_max, len(held) + len(admitted)
-        if count + len(self._waiting) < limit:
+        limit = context.settings.addresses_max
+        if self._count + len(self._waiting) < limit:
             return  # though some of them may be held
-        if count + len(self._counted()) >= limit:
-            cause = f"the partition holds {limit} addresses already"
-            raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
+        while self._count + len(self._counted()) >= limit:
+            idle = None if time_ms is None else self.idle(time_ms, _LOOKS_MAX)
+            if idle is None:
+                cause = f"the partition holds {limit} addresses already"
+                raise RejectedError(Reason.TOO_MANY_ADDRESSES, cause)
+            self.expire(idle)
+
+    @property
+    def _count(self) -> int:
+        """How many caches the partition holds after this transaction."""
+        return len(self._partition.addresses) - len(self._gone) + len(self._admitted)
+
+    def _holds(self, cache: str) -> bool:
+        """Whether the partition holds a cache in this transaction."""
+        is_held = cache in self._partition.addresses and cache not in self._gone
+        return is_held or cache in self._admitted
+
+    def idle(self, time_ms: int, looks_max: int) -> str | None:
+        """Return an address that is idle at this time and is not used by the transaction."""
+        return self._partition.idle.take(self._partition, time_ms, self._may_expire, looks_max)
+
+    def _may_expire(self, address: str) -> bool:
+        """Whether no draft of the transaction and no group would be without its address."""
+        names = chain.from_iterable(caches_of(address))
+        is_used = self._open.keys() & set(names) or self._waiting.of(address)
+        return not is_used
+
+    def expire(self, address: str) -> int:
+        """Delete all state of an address; return the number of deletions.
+
+        If a later record of the transaction names it, it is a new address.
+        """
+        names = chain.from_iterable(caches_of(address))
+        held = tuple(name for name in names if name in self._partition.addresses)
+        self.expired[address] = held
+        self._gone.update(held)
+        count = 0
+        for name in held:
+            kept, volatile = self._partition.remains(name)
+            self._deletions += kept
+            self.volatile += volatile
+            count += len(kept) + len(volatile)
+        return count
 
     def _counted(self) -> set[str]:
         """Return the addresses that only have waiting groups; all are looked at once only."""
         found = self._newly_waiting
         if found is None:
-            held = self._partition.addresses
             found = self._newly_waiting = {
-                address
-                for address in self._waiting
-                if address not in held and address not in self._admitted
+                address for address in self._waiting if not self._holds(address)
             }
         for address in self._waiting.crossed():
-            is_new = address not in self._partition.addresses and address not in self._admitted
-            if is_new and self._waiting.of(address):
+            if not self._holds(address) and self._waiting.of(address):
                 found.add(address)
             else:
                 found.discard(address)
@@ -115,7 +163,7 @@ class AddressContexts:
 
     def admit(self, context: AddressContext) -> None:
         """Count the address as one that the partition holds."""
-        if context.cache not in self._partition.addresses:
+        if not self._holds(context.cache):
             self._admitted.add(context.cache)
             if self._newly_waiting is not None:
                 self._newly_waiting.discard(context.cache)
@@ -137,7 +185,10 @@ class AddressContexts:
         partition, settings = self._partition, settings_of(self._book, cache)
         strategy = settings.remembered_by
         store = partition.store_of(settings)
-        memory = self._cache.memory(partition.source, store, cache, strategy)
+        if cache in self._gone:
+            memory = strategy.load(())
+        else:
+            memory = self._cache.memory(partition.source, store, cache, strategy)
         draft = memory.begin(settings, self.packed_positions)
         context = AddressContext(address, cache, settings, strategy, memory, draft)
         self.write(context, draft.deletions(cache), self._deletions)

@@ -122,6 +122,11 @@ class Checks:
         self._envelope_without_address = DeadLetterEnvelope(input_partition.source, None)
         self._envelopes: dict[str, DeadLetterEnvelope] = {}
 
+    @property
+    def time_ms(self) -> int:
+        """The time of the deciding partition."""
+        return self._progress.time_ms
+
     def check_route(self) -> None:
         """Raise RejectedError if the record's input belongs to no route."""
         self._input_partition.check()
@@ -230,7 +235,7 @@ class Checks:
         origin = self.origin_of(record)
         why = context.draft.verdict(claim, origin)
         if why is None:
-            self._contexts.check_room(context)
+            self._contexts.check_room(context, origin.time_ms)
         elif why.reason is Reason.DUPLICATE:
             context.draft.repeated(claim, origin)
         else:

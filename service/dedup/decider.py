@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import Final
 
 from ringfence.headers import acknowledgements, bookmark
 from service.dedup.address import AddressContexts
@@ -42,6 +43,9 @@ from service.native.records import Records
 from state.model import IMPORTED, Claim, Edit, Origin, PartitionId
 from state.pending_group import PendingRecord
 from state.segment import Digest
+
+IDLE_LOOKS_MAX: Final = 256
+"""How many addresses are looked at in one turn to see if they are idle: some 10 ms."""
 
 
 def decide(
@@ -242,6 +246,20 @@ def apply_settings(
     yield decider.seal()
 
 
+def expire_addresses(
+    partition: OwnedPartition, rules: DecisionContext, plan: Plan, edits_max: int
+) -> list[Output]:
+    """Fill the plan with the removal of idle addresses; no record is read. Returns no outputs.
+
+    It ends after `IDLE_LOOKS_MAX` addresses, or once there are `edits_max` edits; `plan.expired` is
+    empty if none is idle.
+    """
+    decider = _Decider(partition, rules, plan)
+    decider.expire(edits_max)
+    plan.next_offsets[partition.source] = partition.next_offset
+    return decider.seal()
+
+
 def redrive(
     partition: OwnedPartition,
     letters: Iterable[RedrivenRecord],
@@ -389,7 +407,7 @@ class _Decider:
     def remember(self, address: str, ids: Sequence[KnownId], now_ms: int) -> int:
         """Remember imported ids; return the partition's time afterwards, as if read as records."""
         context = self._contexts.at(address)
-        self._contexts.check_room(context)
+        self._contexts.check_room(context, self._progress.time_ms)
         accepted_ms = [min(known.time_ms, now_ms) for known in ids if known.time_ms]
         time_ms = max([self._progress.time_ms, *accepted_ms]) or now_ms
         for known in ids:
@@ -408,10 +426,21 @@ class _Decider:
         self._write(foreign.kept)
         self._contexts.volatile += foreign.volatile
 
+    def expire(self, edits_max: int) -> None:
+        """Delete the state of idle addresses, as `expire_addresses` describes."""
+        contexts, edits = self._contexts, 0
+        for _ in range(IDLE_LOOKS_MAX):
+            idle = contexts.idle(self._progress.time_ms, 1)
+            if idle is not None:
+                edits += contexts.expire(idle)
+            if edits >= edits_max:
+                break
+
     def seal(self) -> list[Output]:
         """Close the drafts into the plan; return the acknowledgement records."""
         plan, partition = self._plan, self._partition
         accepted, edits = plan.tally.accepted, self._contexts.deletions()
+        plan.expired += ((self._source, caches) for caches in self._contexts.expired.values())
         for context in self._contexts:
             if not context.is_audit:
                 for source, count in context.draft.accepted().items():

@@ -12,7 +12,8 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
-from service.config.addresses import AddressBook, AddressSettings
+from service.config.addresses import AddressBook, AddressSettings, home_of
+from service.dedup.idle import IdleAddresses
 from service.dedup.pending_groups import PendingGroups
 from service.dedup.route import InputPartition
 from service.errors import ConfigIssue
@@ -138,6 +139,8 @@ class OwnedPartition:
     addresses: set[str] = field(default_factory=set)
     survey: OccupancyStats = field(default_factory=OccupancyStats)
     """Occupancy of these addresses, as far as it was measured."""
+    idle: IdleAddresses = field(default_factory=IdleAddresses)
+    """These addresses by the time at which they may expire."""
     groups: PendingGroups = field(default_factory=PendingGroups)
     """Transaction groups that wait for further records."""
     volatile: MemoryStore = field(default_factory=MemoryStore)
@@ -163,6 +166,7 @@ class OwnedPartition:
         self.groups = PendingGroups()
         self.volatile = MemoryStore()
         self.survey = OccupancyStats()
+        self.idle = IdleAddresses()
 
     def store_of(self, settings: AddressSettings) -> Store:
         """Return the store of an address with these settings; the partition is running."""
@@ -173,14 +177,38 @@ class OwnedPartition:
         kinds = registry.kinds()
         others = [each for each in kinds if each != kind]
         held = kinds if settings.persist_id_cache else others
+        return self._tombstones(others, held, cache)
+
+    def remains(self, cache: str) -> LeftoverCache:
+        """Return tombstones for everything that a cache has stored, with whatever strategy."""
+        kinds = registry.kinds()
+        return self._tombstones(kinds, kinds, cache)
+
+    def _tombstones(
+        self, kept: Iterable[bytes], volatile: Iterable[bytes], cache: str
+    ) -> LeftoverCache:
+        """Return tombstones for the entries of these kinds in either store."""
         return LeftoverCache(
-            [edit for each in others for edit in self.kept(each, cache)],
+            [edit for each in kept for edit in self.kept(each, cache)],
             [
                 Edit(key, None)
-                for each in held
+                for each in volatile
                 for key, _ in self.volatile.scan(prefix(each, cache))
             ],
         )
+
+    def hold(self, cache: str) -> None:
+        """Note that it holds a cache."""
+        if cache not in self.addresses:
+            self.addresses.add(cache)
+            self.idle.add(cache)
+
+    def expire(self, caches: Iterable[str]) -> None:
+        """Forget caches whose stored state was deleted because their address has expired."""
+        for cache in caches:
+            self.addresses.discard(cache)
+            self.survey.found(cache, None, 0)
+            self.idle.remove(home_of(cache))
 
     def kept(self, kind: bytes, address: str) -> list[Edit]:
         """Return tombstones for an address in the persistent store."""

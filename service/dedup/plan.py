@@ -90,6 +90,8 @@ class Plan:
     """Caches of which some segments are rewritten."""
     replaced: list[tuple[PartitionId, str]] = field(default_factory=list)
     """Caches that are rewritten as a whole."""
+    expired: list[tuple[PartitionId, tuple[str, ...]]] = field(default_factory=list)
+    """The caches of each address that has expired, on one partition."""
     sealed: list[AddressChange] = field(default_factory=list)
     tally: BatchCounts = field(default_factory=BatchCounts)
     is_traced: bool = False

@@ -141,7 +141,7 @@ class TransactionGroups:
             raise RejectedError(Reason.GROUP_TOO_LARGE, cause)
         group = self._draft.find(name)
         if group is None:
-            self._contexts.check_room(context)
+            self._contexts.check_room(context, checks.time_ms)
         elif group.size != member.size:
             cause = f"earlier records give its group {group.size} records, this one {member.size}"
             raise RejectedError(Reason.INVALID_CLAIM, cause)

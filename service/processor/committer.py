@@ -195,6 +195,8 @@ class Committer:
                 self._assignment.retake(source, wipe=False)
             raise damaged
         self._reporter.stage("apply", self._clock.monotonic_s() - applied_s)
+        if plan.expired:
+            self._reporter.expired(plan.expired, [each.addresses for each in partitions.values()])
         held = [partitions[source].addresses for source in plan.next_offsets]
         self._reporter.address_counters.add(plan.tally, held)
         for source in plan.next_offsets:

@@ -6,7 +6,7 @@ only some addresses, so that many of them delay no record.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -118,7 +118,7 @@ class StateSampler:
                     fills[address] = fills[address].plus(fill) if address in fills else fill
                 memory = cache.look(partition.source, address)
                 evicted[address] += self._evicted(partition.source, address, memory)
-        self._forget_all_but({partition.source for partition in deciding})
+        self._forget_all_but({partition.source: partition.addresses for partition in deciding})
         stores = {p.source: p.store.figures() for p in deciding if p.store is not None}
         return StateSample(
             fills=fills,
@@ -138,10 +138,14 @@ class StateSampler:
         self._evictions[source, address] = memory.ids_evicted
         return max(0, memory.ids_evicted - before)
 
-    def _forget_all_but(self, sources: set[PartitionId]) -> None:
-        """Forget the samples of partitions that we no longer own."""
-        self._evictions = {key: n for key, n in self._evictions.items() if key[0] in sources}
-        self._stalls = {source: n for source, n in self._stalls.items() if source in sources}
+    def _forget_all_but(self, held: Mapping[PartitionId, Container[str]]) -> None:
+        """Forget the samples of partitions that we no longer own, and of expired addresses."""
+        self._evictions = {
+            (source, address): n
+            for (source, address), n in self._evictions.items()
+            if address in held.get(source, ())
+        }
+        self._stalls = {source: n for source, n in self._stalls.items() if source in held}
 
     def _new_stalls(self, stores: Mapping[PartitionId, StoreStats]) -> int:
         new = sum(max(0, each.stalls - self._stalls.get(s, 0)) for s, each in stores.items())

@@ -166,6 +166,12 @@ class AddressCounters:
             duplicates(each, 0) for each in addresses
         ]
 
+    def forget(self, caches: Iterable[str]) -> None:
+        """Forget the counts of these caches."""
+        for cache in caches:
+            self._accepted.pop(cache, None)
+            self._duplicates.pop(cache, None)
+
     def add(self, tally: BatchCounts, held: Collection[AbstractSet[str]]) -> None:
         """Add a committed tally; `held` are the addresses that its partitions hold."""
         _add(self._accepted, tally.accepted, held)
@@ -266,6 +272,23 @@ class Reporter:
         count(self.metrics, plan, now_ms)
         self.metrics.stage("commit", duration_s)
         self.metrics.committed(duration_s)
+
+    def expired(
+        self,
+        expired: Sequence[tuple[PartitionId, tuple[str, ...]]],
+        held: Collection[AbstractSet[str]],
+    ) -> None:
+        """Count expired addresses, and forget the counts and labels of those that are gone.
+
+        `held` are the caches that the partitions of this process still hold.
+        """
+        self.metrics.addresses_expired(len(expired))
+        for _, caches in expired:
+            gone = [cache for cache in caches if not any(cache in each for each in held)]
+            self.address_counters.forget(gone)
+            names = {home_of(cache) for cache in gone}
+            if not any(cache in each for cache in caches for each in held):
+                self.metrics.forget_addresses(names)
 
     def aborted(self, fault: KafkaFailure) -> None:
         """Count and log an aborted transaction."""

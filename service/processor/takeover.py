@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from service.clock import Clock
 from service.config.model import ServiceSettings
+from service.dedup.idle import IdleAddresses
 from service.dedup.partition import (
     LogRange,
     OwnedPartition,
@@ -452,7 +453,7 @@ class PartitionInitializer:
             self._retake(partition)
             self.wipe(partition.source)
             return
-        partition.addresses = addresses_of(store)
+        partition.addresses, partition.idle = addresses_of(store), IdleAddresses()
         partition.groups = PendingGroups.of(store)
         contradiction: ExitError | None = None
         try:

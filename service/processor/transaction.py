@@ -492,9 +492,13 @@ def apply(
             partition.volatile.keep(plan.volatile[source])
         if source in plan.groups:
             partition.groups.apply(plan.groups[source])
-    for partition, address, memory, content in plan.sealed:
+    for source, caches in plan.expired:
+        for name in caches:
+            cache.dismiss(source, name)
+        partitions[source].expire(caches)
+    for partition, address, memory, content in plan.sealed:  # after a cache of the name expired
         cache.apply(partition.source, address, memory, content)
-        partition.addresses.add(address)
+        partition.hold(address)
         partition.survey.changed(address)
     for source, address in plan.rewritten:
         cache.reread(source, address)

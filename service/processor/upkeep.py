@@ -1,13 +1,14 @@
 """Upkeep: what a turn of the loop does before it reads records.
 
 It refreshes topics and settings, ensures the producer and advances takeovers. It commits what needs
-no record: cleared state, applied settings, offsets that are due, and groups that timed out.
+no record: cleared state, applied settings, offsets that are due, groups that timed out, and the
+removal of idle addresses.
 """
 
 from collections.abc import Callable, Iterator
 
 from service.clock import Clock
-from service.dedup.decider import give_up
+from service.dedup.decider import expire_addresses, give_up
 from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Plan
 from service.dedup.waiting_order import GroupName
@@ -67,6 +68,7 @@ class Upkeep:
             self._assignment.retake(partition.source, wipe=False)
         self.follow_settings()
         self._give_up_groups()
+        self._expire_addresses()
         self._purger.purge(self._assignment.running.values())
         return waiting
 
@@ -141,6 +143,23 @@ class Upkeep:
                 partition, late, self._active_settings.rules, plan, self._clock.wall_ms()
             )
             self._committer.commit(plan, outputs)
+
+    def _expire_addresses(self) -> None:
+        """Remove addresses that are idle, in each turn as many as are looked at and deleted fast.
+
+        A record for which there is no room does the same at once (`service/dedup/address.py`).
+        """
+        config, rules = self._active_settings.config, self._active_settings.rules
+
+        def may_have(partition: OwnedPartition) -> bool:
+            partition.idle.begin(partition.addresses, config.addresses)
+            return partition.idle.may_have(partition.time_ms)
+
+        for partition in self._selected(may_have):
+            plan = Plan()
+            outputs = expire_addresses(partition, rules, plan, config.service.batch_records_max)
+            if plan.expired:
+                self._committer.commit(plan, [outputs])
 
     def _selected(self, predicate: Callable[[OwnedPartition], bool]) -> list[OwnedPartition]:
         """Return the partitions for which to commit something without reading records.

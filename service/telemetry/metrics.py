@@ -173,6 +173,10 @@ class Metrics:
         self._records_bridged.labels(topic).inc(records)
         self._records_stamped.labels(topic).inc(stamped)
 
+    def addresses_expired(self, addresses: int) -> None:
+        """Count addresses that were idle for so long that a deciding partition forgot them."""
+        self._addresses_expired.inc(addresses)
+
     def stage(self, stage: Stage, duration_s: float) -> None:
         """Time one stage of a batch."""
         self._batch_duration.labels(stage).observe(duration_s)
@@ -303,6 +307,14 @@ class Metrics:
             self._seen.add(address)
         return label_of(address)
 
+    def forget_addresses(self, addresses: Iterable[str]) -> None:
+        """Remove the series of these addresses; their labels are free for others."""
+        for address in addresses:
+            if address in self._seen or address in self._named:
+                self._seen.discard(address)
+                for counter in (self._records_forwarded, self._duplicates, self._evictions):
+                    counter.remove_by_labels({"address": label_of(address)})
+
     def _declare_flow(self) -> None:
         self._records_consumed = self._counter("records_consumed", "Records decided.", "route")
         self._records_carried = self._counter(
@@ -373,6 +385,9 @@ class Metrics:
 
     def _declare_state(self) -> None:
         self._evictions = self._counter("ring_evictions", "Ids evicted from rings.", "address")
+        self._addresses_expired = self._counter(
+            "addresses_expired", "Idle addresses that deciding partitions forgot."
+        )
         self._stalls = self._counter(
             "rocksdb_write_stalls", "RocksDB: Writes that were slowed down or stopped."
         )

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 
 from ringfence.headers import Reason
 from state.id_index import MakeIndex
-from state.keys import prefix
+from state.keys import after, prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
-from state.segment import SegmentEntry
+from state.segment import SegmentEntry, newest_ms_of
 from state.store import Store
 
 
@@ -434,6 +434,13 @@ class Strategy(Protocol):
         """Return the edits that remove what the draft has renewed from stored entries."""
         ...
 
+    def newest_ms(self, store: Store, address: str, enough_ms: int) -> int | None:
+        """Return the latest time of a stored id, or one from `enough_ms` on; None if there is none.
+
+        It loads nothing. Raises UnknownFormatError if an entry is damaged.
+        """
+        ...
+
     def clear(self, store: Store, address: str) -> list[Edit]:
         """Return the edits that leave the address empty."""
         ...
@@ -465,6 +472,10 @@ class HeldInMemory:
         """Return no edits: what is remembered again replaces what was stored."""
         return []
 
+    def newest_ms(self, _store: Store, _address: str, _enough_ms: int) -> int | None:
+        """Return None: publishers are held, and a number may count without a time."""
+        return None
+
     def clear(self, store: Store, address: str) -> list[Edit]:
         """Return a deletion for each entry."""
         return [Edit(key, None) for key, _ in store.scan(prefix(self.kind, address))]
@@ -483,6 +494,24 @@ class WholeState:
     def has_outgrown(self, _whole_ids_max: int) -> bool:
         """No: there is one form."""
         return False
+
+
+def newest_in_segments(store: Store, kind: bytes, address: str, enough_ms: int) -> int | None:
+    """Implement `Strategy.newest_ms` for strategies that store segments.
+
+    The newest segment usually has it. Imported ids may be older than those before them, so all
+    segments are read unless one of them has a time from `enough_ms` on.
+    """
+    begin, found = prefix(kind, address), list[int]()
+    key = store.previous_key(after(kind, address))
+    while key is not None and key.startswith(begin):
+        newest_ms = newest_ms_of(store.get(key) or b"")
+        if newest_ms is not None:
+            found.append(newest_ms)
+            if newest_ms >= enough_ms:
+                break
+        key = store.previous_key(key)
+    return max(found, default=None)
 
 
 def verdicts_by_name(

@@ -37,6 +37,7 @@ from state.strategies.base import (
     ReadSegment,
     StoredSize,
     StrategySettings,
+    newest_in_segments,
 )
 from state.strategies.ring import RingAdditions, RingContent, RingDraft
 from state.strategies.ring_admin import StoredRing
@@ -466,6 +467,10 @@ class RingStrategy:
         """Return the edits that remove what the draft has renewed from its segments."""
         renewed = cast("RingDraft", draft).renewed
         return ring_admin.forget_all(store, address, renewed) if renewed else []
+
+    def newest_ms(self, store: Store, address: str, enough_ms: int) -> int | None:
+        """Return when an id was accepted last, as `Strategy.newest_ms` describes."""
+        return newest_in_segments(store, self.kind, address, enough_ms)
 
     def clear(self, store: Store, address: str) -> list[Edit]:
         """Return the edits that leave a ring empty; its numbers go on."""

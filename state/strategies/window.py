@@ -29,6 +29,7 @@ from ringfence.headers import PUBLISHER
 from state.keys import address_of, prefix
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection, repetition_of
 from state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, evicted, remembered
+from state.store import Store
 from state.strategies.base import (
     DuplicateKey,
     HeldId,
@@ -38,6 +39,7 @@ from state.strategies.base import (
     StateChange,
     StrategySettings,
     WholeState,
+    newest_in_segments,
     verdicts_by_name,
 )
 
@@ -73,6 +75,10 @@ class WindowStrategy(HeldInMemory):
             address_of(key)
             window.take(decode(value))
         return window
+
+    def newest_ms(self, store: Store, address: str, enough_ms: int) -> int | None:
+        """Return when an id was seen last, as `Strategy.newest_ms` describes."""
+        return newest_in_segments(store, self.kind, address, enough_ms)
 
     def held_ids(
         self, entries: Iterable[tuple[bytes, bytes]], _settings: StrategySettings

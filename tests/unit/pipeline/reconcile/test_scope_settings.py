@@ -78,3 +78,13 @@ def test_what_an_address_remembered_by_another_strategy_was_forgotten() -> None:
     assert memory.former == (PastBounds(4, 0, UNKNOWN.until_ms, 0),)
     assert memory.silent
     assert memory_of(now, "b", [UNKNOWN._replace(book=now)]).former == ()
+
+
+def test_an_id_counts_as_known_for_as_long_as_its_address_cannot_be_idle() -> None:
+    keys = {"ring": {}, "window": {"strategy": "window", "window_ms": 900}}
+    for name, own in (*keys.items(), ("sequence", {"strategy": "sequence"})):
+        book = AddressBook.of({"a": {"address_idle_ms": 1000, **own}, "b": own})
+        times = [memory_of(book, address).window_ms for address in "ab"]
+        assert times[0] == {"ring": 1000, "window": 900}.get(name, times[1])
+    bridged = memory_of(AddressBook.of({"a": {"address_idle_ms": 1000}}), "a", bridged=True)
+    assert bridged.window_ms == 1000
