@@ -138,7 +138,7 @@ enum { PYTHON, SEND, SENT, DROP }; /* what becomes of a row: Python decides it, 
 enum { L_OFFSET, L_TIMESTAMP, L_ID, L_ORIGINAL }; /* what differs from letter to letter */
 enum { HEADER_OVERHEAD_BYTES = 300, ID_BYTES_MAX = 64, NAMES_MAX = 32, DIGITS_MAX = 18 };
 
-static const char ORIGIN[] = "ringfence.origin";
+static const char ORIGIN[] = "ringfence.origin", REASON[] = "ringfence.reason";
 
 /* What a dead letter says of a duplicate: the id, then where it was accepted. */
 typedef struct {
@@ -586,6 +586,15 @@ static bool is_shown(const Header *id)
     return !begins(id, "hex:") && !begins(id, "base64:");
 }
 
+/* Whether a record was a dead letter before: Python limits how many sets of headers it keeps. */
+static bool was_letter(const Row *row)
+{
+    for (uint32_t i = 0; i < row->header_count; i++)
+        if (!strcmp(header_of(row, i).name, REASON))
+            return true;
+    return false;
+}
+
 /* Drop a duplicate, or have its letter sent; false if Python has to. */
 static bool repeats(Row *row, Lane *lane, const Header *id, int64_t number, const Entry *original,
                     int64_t now, int64_t time, PyObject *distances)
@@ -596,7 +605,8 @@ static bool repeats(Row *row, Lane *lane, const Header *id, int64_t number, cons
         row->fate = DROP;
         return true;
     }
-    if (!lane->letter_headers || original->offset == IMPORTED || !is_shown(id))
+    if (!lane->letter_headers || original->offset == IMPORTED || !is_shown(id) ||
+        was_letter(row))
         return false;
     Text text = {NULL, 0, 0};
     bool fits = put(&text, &(Letter){0}, sizeof(Letter)) && put(&text, id->value, id->length) &&

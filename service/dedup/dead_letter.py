@@ -3,7 +3,7 @@
 The envelope is written and read here. It follows the headers that the record arrived with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple
 
@@ -14,6 +14,9 @@ from state.model import IMPORTED, OFFSET_MAX, Origin, PartitionId, Rejection
 ID_CHARS_MAX: Final = 1024
 """A longer id is cut in the envelope; the record's own header still has it in full."""
 
+EARLIER_SETS_MAX: Final = 3
+"""How many sets of earlier envelopes a dead letter keeps: the first one, which names the original
+record, and the last ones. A consumer that copies dead letters to the input adds one each time."""
 
 # Plain strings, made once: the binding accepts nothing else, and most records may be duplicates.
 _REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _ID, _ORIGINAL = (
@@ -49,7 +52,7 @@ class DeadLetterEnvelope:
     ) -> Headers:
         """Return the original headers, then the envelope without what is unknown."""
         letter = [
-            *headers,
+            *_capped(headers),
             (_REASON, why.reason.encode()),
             (_CAUSE, why.cause.encode()),
             *self._source_headers,
@@ -75,7 +78,7 @@ class DeadLetterEnvelope:
             return self._imported(headers, offset, timestamp_ms, identifier)
         original = b"%b-%d@%d" % (topic.encode(), partition, accepted_at)
         return [
-            *headers,
+            *_capped(headers),
             _DUPLICATE,
             (_CAUSE, b"its id was accepted at %b already" % original),
             *self._source_headers,
@@ -105,7 +108,7 @@ class DeadLetterEnvelope:
     ) -> Headers:
         """Return the dead letter of a duplicate whose original is unknown: its id was imported."""
         return [
-            *headers,
+            *_capped(headers),
             _DUPLICATE,
             (_CAUSE, b"its id was imported"),
             *self._source_headers,
@@ -114,6 +117,30 @@ class DeadLetterEnvelope:
             *self._address,
             (_ID, _text(identifier)),
         ]
+
+
+def _capped(headers: Headers) -> Headers:
+    """Return the headers without the sets of envelopes beyond `EARLIER_SETS_MAX`."""
+    # Compiled code leaves records with such a header to this function.
+    if sum(name == _REASON for name, _ in headers) <= EARLIER_SETS_MAX:
+        return headers
+    sets = list(_sets(headers))
+    gone = {row for rows in sets[1 : len(sets) - EARLIER_SETS_MAX + 1] for row in rows}
+    return [header for row, header in enumerate(headers) if row not in gone]
+
+
+def _sets(headers: Headers) -> Iterator[range]:
+    """Yield the rows of each set: headers of an envelope, one behind the other, from a reason on.
+
+    What does not name the place of a record is no set of ours.
+    """
+    rows = len(headers)
+    for start in (row for row in range(rows) if _starts_envelope(headers[row])):
+        end = start + 1
+        while end < rows and headers[end][0] in _ENVELOPE_NAMES and headers[end][0] != _REASON:
+            end += 1
+        if _source(_envelope(headers[start:end])) is not None:
+            yield range(start, end)
 
 
 def _text(identifier: bytes) -> bytes:
@@ -397,11 +424,7 @@ def parse_headers(headers: Headers) -> ParsedHeaders:
     )
     if start is None:
         return ParsedHeaders(headers, {}, None)
-    envelope = {
-        name: value.decode(errors="replace")
-        for name, value in headers[start:]
-        if name in _ENVELOPE_NAMES and value is not None
-    }
+    envelope = _envelope(headers[start:])
     source = _source(envelope)
     if source is None:
         return ParsedHeaders(headers, {}, None)
@@ -470,6 +493,15 @@ def matches(view: DeadLetterView, criteria: DeadLetterFilter) -> bool:
     if criteria.to_ms is not None and view.time_ms >= criteria.to_ms:
         return False
     return all(header in view.headers for header in criteria.headers)
+
+
+def _envelope(headers: Headers) -> dict[str, str]:
+    """Return the headers of an envelope by name; the last of each name counts."""
+    return {
+        name: value.decode(errors="replace")
+        for name, value in headers
+        if name in _ENVELOPE_NAMES and value is not None
+    }
 
 
 def _starts_envelope(header: Sequence[object]) -> bool:

@@ -81,10 +81,17 @@ def test_what_an_address_remembered_by_another_strategy_was_forgotten() -> None:
 
 
 def test_an_id_counts_as_known_for_as_long_as_its_address_cannot_be_idle() -> None:
-    keys = {"ring": {}, "window": {"strategy": "window", "window_ms": 900}}
-    for name, own in (*keys.items(), ("sequence", {"strategy": "sequence"})):
-        book = AddressBook.of({"a": {"address_idle_ms": 1000, **own}, "b": own})
-        times = [memory_of(book, address).window_ms for address in "ab"]
-        assert times[0] == {"ring": 1000, "window": 900}.get(name, times[1])
-    bridged = memory_of(AddressBook.of({"a": {"address_idle_ms": 1000}}), "a", bridged=True)
-    assert bridged.window_ms == 1000
+    book = AddressBook.of(
+        {
+            "#": {"address_idle_ms": 1000},
+            "short": {"strategy": "window", "window_ms": 900},
+            "long": {"strategy": "window", "window_ms": 1100},
+            "never": {"address_idle_ms": 0},
+            "numbers": {"strategy": "sequence"},
+        }
+    )
+    times = {name: memory_of(book, name).window_ms for name in ("ring", *book.patterns)}
+    assert (times["ring"], times["short"], times["long"]) == (1000, 900, 1000)
+    assert min(times["never"], times["numbers"]) > 10**18
+    assert memory_of(book, "ring", bridged=True).window_ms == 1000
+    assert memory_of(book, "numbers", bridged=True).window_ms > 10**18

@@ -2,8 +2,13 @@
 
 import pytest
 
-from ringfence.headers import Reason
-from service.dedup.dead_letter import ID_CHARS_MAX, DeadLetterEnvelope
+from ringfence.headers import Headers, Reason
+from service.dedup.dead_letter import (
+    EARLIER_SETS_MAX,
+    ID_CHARS_MAX,
+    DeadLetterEnvelope,
+    parse_headers,
+)
 from state.model import IMPORTED, Origin, Rejection, repetition_of
 from tests.support.deciding import NOW_MS, SOURCE, record, told
 
@@ -48,3 +53,40 @@ def test_a_duplicate_on_the_fast_path_has_the_same_dead_letter(accepted_at: int)
     envelope = DeadLetterEnvelope(SOURCE, "addr", "ring")
     fast = envelope.repetition(OLD, 7, NOW_MS - 1000, b"id", origin)
     assert fast == envelope.letter(copy, OLD, b"id", repetition_of(origin))
+
+
+def rounds(count: int, own: list[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """The headers after so many rounds of a consumer that copies dead letters to the input."""
+    headers = own
+    for offset in range(count):
+        why = Rejection(Reason.EXPIRED, f"round {offset}")
+        envelope = DeadLetterEnvelope(SOURCE, "a")
+        headers = list(envelope.letter(record(offset), headers, b"id", why))
+    return headers
+
+
+def causes(headers: Headers) -> list[bytes | None]:
+    return [value for name, value in headers if name == "ringfence.cause"]
+
+
+def test_a_dead_letter_keeps_the_first_and_the_last_sets_of_earlier_ones() -> None:
+    own: list[tuple[str, bytes | None]] = [("a", b"1"), ("ringfence.duplicate", b"x-0@1")]
+    kept = EARLIER_SETS_MAX + 1
+    for count in range(1, 12):
+        headers = rounds(count, own)
+        first, *last = causes(headers)
+        assert first == b"round 0"
+        assert last == [b"round %d" % n for n in range(max(1, count - kept + 1), count)]
+        assert headers[:2] == own
+        assert parse_headers(headers).envelope["ringfence.offset"] == str(count - 1)
+    assert len(rounds(50, own)) == len(rounds(kept, own))
+
+
+def test_what_is_no_set_of_ours_is_never_removed_and_what_stands_between_stays() -> None:
+    alone: list[tuple[str, bytes | None]] = [("ringfence.reason", b"mine")] * 9
+    assert rounds(1, alone)[:9] == alone
+    headers = [*alone]
+    for offset in range(9):
+        headers = [*rounds(1, headers), ("hop", b"%d" % offset)]
+    assert headers[:9] == alone
+    assert [value for name, value in headers if name == "hop"] == [b"%d" % n for n in range(9)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, Reason
+from ringfence.headers import DUPLICATE_ID, DeadLetter, Reason
 from service.config.tasks import Hop
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.decider import import_ids
@@ -169,3 +169,23 @@ def test_duplicates_of_plain_records_are_decided_alike(
         with native_deciding():
             found = decided(world(), steps)
     assert [told(plan) for plan in found] == [told(plan) for plan in expected]
+
+
+def test_a_duplicate_that_goes_round_keeps_as_many_sets_of_headers_on_both_paths() -> None:
+    def rounds() -> list[list[tuple[str, bytes | None]]]:
+        world, found = World(replace(ROUTE, scope="partition")), list[Any]()
+        world.commit(record(0, (DUPLICATE_ID, b"a")))
+        headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, b"a"), ("own", b"1")]
+        for offset in range(1, 9):
+            (letter,) = world.commit(record(offset, *headers)).outputs
+            headers = list(letter[-1])
+            found.append(headers)
+        return found
+
+    expected = rounds()
+    with native_deciding():
+        assert rounds() == expected
+    counts = [sum(name == DeadLetter.REASON for name, _ in headers) for headers in expected]
+    assert counts == [1, 2, 3, 4, 4, 4, 4, 4]
+    offsets = [dict(headers)[DeadLetter.OFFSET] for headers in expected]
+    assert offsets == [b"%d" % offset for offset in range(1, 9)]
