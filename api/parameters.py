@@ -19,6 +19,7 @@ from pydantic import AfterValidator, PlainValidator
 from api import base64url
 from api.content import well_formed
 from ringfence.headers import ID_BYTES_MAX, PUBLISHER_BYTES_MAX
+from service.dedup.dead_letter import stored_id_of
 from service.queries.errors import NotPossible
 
 _HEX: Final = "hex:"
@@ -58,12 +59,18 @@ def _id_bytes(text: str) -> bytes:
     return text.encode()
 
 
+def sought_id(text: object) -> bytes:
+    """Return the bytes of an id that is sought, as `parse_id`; a cut one in its stored form."""
+    stored = stored_id_of(text) if isinstance(text, str) else None
+    return parse_id(text) if stored is None else stored
+
+
 def _id_in_path(text: str) -> bytes:
-    return parse_id(unquote(text, errors="strict"))
+    return sought_id(unquote(text, errors="strict"))
 
 
 def _one_id(text: str | None) -> bytes | None:
-    return None if text is None else parse_id(text)
+    return None if text is None else sought_id(text)
 
 
 def _not_empty(address: str) -> str:
@@ -126,7 +133,7 @@ IdInPath = Annotated[
 IdInQuery = Annotated[
     bytes,
     Query(description=_ID_NOTE + " An empty value is the empty id."),
-    PlainValidator(parse_id, json_schema_input_type=str),
+    PlainValidator(sought_id, json_schema_input_type=str),
 ]
 
 OneIdInQuery = Annotated[

@@ -445,6 +445,10 @@ class Identifier(Document):
         description="The effective settings of the address, by name."
     )
     complete: bool = Field(description="If false, another instance may know the id.")
+    why: str | None = Field(
+        description="Why no message of the address can have the id, as a sentence; null if it is "
+        "known or may be."
+    )
 
     @classmethod
     def of(cls, query: IdQuery, answer: IdAnswer) -> Self:
@@ -456,6 +460,7 @@ class Identifier(Document):
             sightings=tuple(map(Sighting.of, answer.sightings)),
             settings=settings_shown(answer.settings or {}),
             complete=answer.complete,
+            why=answer.why,
         )
 
 

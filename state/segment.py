@@ -25,6 +25,8 @@ from state.model import Edit, Origin, PartitionId
 
 STORED_ID_BYTES_MAX: Final = 64
 """Longer ids are remembered by their SHA-256."""
+HASHED_ID_BYTES: Final = STORED_ID_BYTES_MAX + 1
+"""How long a hashed id is."""
 FORGOTTEN: Final = bytes(STORED_ID_BYTES_MAX + 2)
 """Replaces a forgotten id; longer than any stored id."""
 SEGMENT_IDS_MAX: Final = 512
@@ -381,6 +383,21 @@ def evicted(firsts: Sequence[int], floor: int, following: int) -> Sequence[int]:
     return firsts[: max(0, count)]
 
 
+def meant_by(identifier: bytes) -> tuple[bytes, ...]:
+    """Return the ids that one in a request may mean: itself, and the long id with this stored form.
+
+    Lists show a long id in its stored form. It has the length of no id that is stored unchanged.
+    """
+    if len(identifier) == HASHED_ID_BYTES:
+        return identifier, Digest(identifier)
+    return (identifier,)
+
+
+def hashed(beginning: bytes, digest: bytes) -> bytes:
+    """Return the stored form of a long id from its beginning and its SHA-256."""
+    return beginning[: HASHED_ID_BYTES - len(digest)] + digest
+
+
 def remembered(identifier: bytes) -> bytes:
     """Return an id in stored form: a long one is hashed, so that memory and disk stay bounded.
 
@@ -388,4 +405,4 @@ def remembered(identifier: bytes) -> bytes:
     """
     if len(identifier) <= STORED_ID_BYTES_MAX or isinstance(identifier, Digest):
         return identifier
-    return identifier[: STORED_ID_BYTES_MAX - 31] + hashlib.sha256(identifier).digest()
+    return hashed(identifier, hashlib.sha256(identifier).digest())

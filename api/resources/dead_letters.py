@@ -39,7 +39,13 @@ from api.resources.dead_letter_schemas import (
 )
 from api.schemas import ms_of
 from service.config.tokens import PAYLOAD_READ
-from service.dedup.dead_letter import Absence, DeadLetterFilter, DeadLetterPosition, shown_id
+from service.dedup.dead_letter import (
+    Absence,
+    DeadLetterFilter,
+    DeadLetterPosition,
+    shown_id,
+    stored_id_of,
+)
 from service.queries.errors import NotPossible
 
 _HEADER = "header."
@@ -120,7 +126,7 @@ async def _criteria(
         ),
         key=None if key is None else _bytes("key", key),
         source=None if source is None else parse_position(source),
-        identifier=None if identifier is None else shown_id(_bytes("id", identifier)),
+        identifier=None if identifier is None else _shown(identifier),
     )
     if criteria.looks_into_payload and not may_read_payload(request):
         raise ProblemError(
@@ -129,6 +135,12 @@ async def _criteria(
             "by address, reason, topic or time instead.",
         )
     return criteria
+
+
+def _shown(identifier: str) -> str:
+    """Return an id in the form of the envelope; a cut one already is."""
+    is_cut = stored_id_of(identifier) is not None
+    return identifier if is_cut else shown_id(_bytes("id", identifier))
 
 
 def _bytes(name: str, text: str) -> bytes:

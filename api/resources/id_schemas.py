@@ -5,7 +5,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AwareDatetime, Field, PlainValidator, model_validator
 
-from api.parameters import parse_id, position_of, token_of
+from api.parameters import parse_id, position_of, sought_id, token_of
 from api.schemas import Document, Given, Sighting, ms_of, offset_of, time_of
 from ringfence.headers import NUMBER_MAX, id_text
 from service.dedup.record import KnownId
@@ -19,12 +19,14 @@ from service.queries.ids import (
     RememberedId,
 )
 from state.model import OFFSET_MAX
-from state.segment import STORED_ID_BYTES_MAX
+from state.segment import HASHED_ID_BYTES, STORED_ID_BYTES_MAX
 
 PARTITION_MAX: Final = 2**31 - 1
 
 
 WrittenId = Annotated[bytes, PlainValidator(parse_id, json_schema_input_type=str)]
+
+SoughtId = Annotated[bytes, PlainValidator(sought_id, json_schema_input_type=str)]
 
 
 class Remembered(Document):
@@ -41,7 +43,10 @@ class Remembered(Document):
     slots_to_eviction: int = Field(
         description="Number of further ids after which this one is evicted."
     )
-    hashed: bool = Field(description="If true, `id` is the beginning and the SHA-256 of a long id.")
+    hashed: bool = Field(
+        description="If true, `id` is the beginning and the SHA-256 of a long id; requests for an "
+        "id take it too."
+    )
 
     @classmethod
     def of(cls, remembered: RememberedId) -> Self:
@@ -82,7 +87,7 @@ class Ids(Document):
 class Lookup(Given):
     """Ids to look up."""
 
-    ids: tuple[WrittenId, ...] = Field(
+    ids: tuple[SoughtId, ...] = Field(
         min_length=1, max_length=1_000, description="As text, `hex:` or `base64:`."
     )
 
@@ -132,8 +137,8 @@ class ImportedId(Document):
 
     @model_validator(mode="after")
     def _digest_has_its_length(self) -> Self:
-        if self.hashed and len(self.id) != STORED_ID_BYTES_MAX + 1:
-            raise ValueError(f"a hashed id has {STORED_ID_BYTES_MAX + 1} bytes")
+        if self.hashed and len(self.id) != HASHED_ID_BYTES:
+            raise ValueError(f"a hashed id has {HASHED_ID_BYTES} bytes")
         return self
 
     def known(self, topic: str | None = None, partition: int | None = None) -> KnownId:

@@ -184,6 +184,8 @@ def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
     """Return the page of one id: the answer in a sentence, then the records behind it."""
     sightings = found["sightings"]
     if not found["known"]:
+        if found.get("why"):
+            return [Title(found["why"]), _id_facts(found)]
         partial = "" if found["complete"] else ", as far as this instance knows"
         head = (
             f"{found['address']} does not know the id{partial}: a record with this id is accepted."

@@ -3,6 +3,8 @@
 The envelope is written and read here. It follows the headers that the record arrived with.
 """
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple
@@ -10,9 +12,13 @@ from typing import Final, Literal, NamedTuple
 from ringfence.headers import REPEATED, DeadLetter, Headers, Reason, id_text
 from service.dedup.record import Record
 from state.model import IMPORTED, OFFSET_MAX, Origin, PartitionId, Rejection
+from state.segment import HASHED_ID_BYTES, hashed
 
 ID_CHARS_MAX: Final = 1024
 """A longer id is cut in the envelope; the record's own header still has it in full."""
+_CUT: Final = "…sha256:"
+"""Stands in a cut id before the SHA-256 of the whole."""
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 EARLIER_SETS_MAX: Final = 3
 """How many sets of earlier envelopes a dead letter keeps: the first one, which names the original
@@ -148,8 +154,26 @@ def _text(identifier: bytes) -> bytes:
 
 
 def shown_id(identifier: bytes) -> str:
-    """Return an id in the form of the envelope: REST notation, cut if it is long."""
-    return id_text(identifier)[:ID_CHARS_MAX]
+    """Return an id in the form of the envelope: REST notation, cut if it is long.
+
+    A cut id ends in the SHA-256 of the whole, so that `stored_id_of` can find it.
+    """
+    text = id_text(identifier)
+    if len(text) <= ID_CHARS_MAX:
+        return text
+    end = _CUT + hashlib.sha256(identifier).hexdigest()
+    return text[: ID_CHARS_MAX - len(end)] + end
+
+
+def stored_id_of(text: str) -> bytes | None:
+    """Return the stored form of the id that the envelope shows cut; None if the text is not cut."""
+    beginning, cut, digits = text.rpartition(_CUT)
+    if not cut or len(text) != ID_CHARS_MAX or not _DIGEST.fullmatch(digits):
+        return None
+    begins = beginning.encode()
+    if beginning.startswith("hex:"):
+        begins = bytes.fromhex(beginning[4 : 4 + 2 * HASHED_ID_BYTES])
+    return hashed(begins, bytes.fromhex(digits))
 
 
 Mode = Literal["through", "forget", "bypass"]

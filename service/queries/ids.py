@@ -47,6 +47,8 @@ class IdAnswer(NamedTuple):
     """The settings of the address; None if they are not known."""
     complete: bool = False
     """True when no deciding partition of the address belongs to another instance."""
+    why: str | None = None
+    """Why no record can have the id there, as a sentence; None if it is known or may be."""
 
 
 class LookupAnswer(NamedTuple):
@@ -130,7 +132,8 @@ class IdQuery(NamedTuple):
     def merge(self, answers: Sequence[IdAnswer]) -> IdAnswer:
         """Merge the locations; the id is known if any answer knows it."""
         sightings = sightings_in_order(chain.from_iterable(answer.sightings for answer in answers))
-        return answers[0]._replace(known=bool(sightings), sightings=sightings)
+        why = None if sightings else answers[0].why
+        return answers[0]._replace(known=bool(sightings), sightings=sightings, why=why)
 
 
 class IdsLookup(NamedTuple):

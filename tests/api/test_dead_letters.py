@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from api.ports import ServiceView
 from service.config.tokens import entry_of
-from service.dedup.dead_letter import ID_CHARS_MAX
+from service.dedup.dead_letter import ID_CHARS_MAX, shown_id
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.guarded import TOKENS, client_of, guarded, settings
 
@@ -90,10 +90,12 @@ def test_the_letter_of_a_record_or_of_an_id_is_found(
 
 def test_a_long_id_is_found_though_its_letter_has_the_beginning_alone(view: ServiceView) -> None:
     identifier = "é" * 5_000
-    letter = LETTER._replace(identifier=identifier[:ID_CHARS_MAX])
-    client = client_of(replace(view, letters=FakeLetters([letter])))
-    query = {"id": identifier}
-    assert len(client.get("/v1/dead-letters", params=query).json()["dead_letters"]) == 1
+    cut = shown_id(identifier.encode())
+    assert len(cut) == ID_CHARS_MAX
+    client = client_of(replace(view, letters=FakeLetters([LETTER._replace(identifier=cut)])))
+    for sought in (identifier, cut):
+        query = {"id": sought}
+        assert len(client.get("/v1/dead-letters", params=query).json()["dead_letters"]) == 1
 
 
 @pytest.mark.parametrize("source", ["orders", "orders-3", "orders-x@1", "a b-0@1", "-1@2", ""])

@@ -8,6 +8,7 @@ from service.dedup.claim import is_stamp
 from service.dedup.partition import OwnedPartition
 from service.processor.handlers.addresses import addresses, directory, forgotten, memory_status
 from service.processor.handlers.ids import clear_address, forget_id, ids, import_into
+from service.processor.handlers.never_known import why_never_known
 from service.processor.handlers.partitions import skip
 from service.processor.handlers.publishers import change_number, publisher, publishers
 from service.processor.handlers.redrives import checkpoints, redrive, remove_checkpoints
@@ -41,6 +42,7 @@ from service.queries.redrives import CheckpointsQuery, DecideDeadLetters, Delete
 from service.queries.registry import Answer, Query
 from service.queries.settings import EffectiveSetting, EvictionQuery
 from state.model import PackedPositions
+from state.segment import meant_by
 from state.strategies.base import CommittedState
 
 
@@ -108,7 +110,8 @@ def _id(query: IdQuery, loop: Loop) -> Steps[IdAnswer]:
     address, identifier = query
     (found,) = yield from _sightings(address, [identifier], loop)
     settings = _settings(address, loop)
-    return IdAnswer(bool(found), found, settings, complete=loop.assignment.has_all)
+    why = None if found else why_never_known(address, identifier, loop.config)
+    return IdAnswer(bool(found), found, settings, loop.assignment.has_all, why)
 
 
 def _lookup(query: IdsLookup, loop: Loop) -> Steps[LookupAnswer]:
@@ -132,14 +135,15 @@ def _sightings(
     Ids that a bridge stamped are in a cache of their own.
     """
     found: list[list[IdLocation]] = [[] for _ in identifiers]
+    meant = [(row, each) for row, given in enumerate(identifiers) for each in meant_by(given)]
     caches = [address, BRIDGE + address] if any(map(is_stamp, identifiers)) else [address]
     for cache in caches:
         settings = settings_of(loop.config.addresses, cache)
         for partition, memory in _memories(cache, loop):
             draft = memory.begin(settings, PackedPositions(partition.source))
-            seen_by_id = draft.sightings(identifiers, partition.time_ms)
-            for sightings, seen in zip(found, seen_by_id, strict=True):
-                sightings += [IdLocation(*each.origin, each.slots_to_eviction) for each in seen]
+            seen_by_id = draft.sightings([each for _, each in meant], partition.time_ms)
+            for (row, _), seen in zip(meant, seen_by_id, strict=True):
+                found[row] += [IdLocation(*each.origin, each.slots_to_eviction) for each in seen]
             yield
     return tuple(map(sightings_in_order, found))
 

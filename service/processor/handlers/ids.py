@@ -27,6 +27,7 @@ from service.queries.ids import (
     RememberedId,
 )
 from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
+from state.segment import meant_by
 from state.strategies.base import Draft, RankedId, StoredIds
 
 
@@ -58,7 +59,8 @@ def forget_id(change: ForgetId, loop: Loop) -> ChangeAnswer:
         settings = settings_of(loop.config.addresses, change.address)
         for partition in holding:
             store, draft = partition.store_of(settings), _draft(change.address, partition, loop)
-            draft.renew(Claim(identifier=change.identifier))  # its record never comes
+            for identifier in meant_by(change.identifier):
+                draft.renew(Claim(identifier=identifier))  # its record never comes
             edits = settings.remembered_by.renewals(store, change.address, draft)
             _write(partition, change.address, edits, plan, loop)
             plan.rewritten.append((partition.source, change.address))
@@ -186,8 +188,8 @@ def _remembered_upwards(
 
 def _holds(change: ForgetId, partition: OwnedPartition, loop: Loop) -> bool:
     _stored_ids(change.address, partition, loop)  # checks the strategy
-    (seen,) = _draft(change.address, partition, loop).sightings([change.identifier], 0)
-    return bool(seen)
+    sought = meant_by(change.identifier)
+    return any(_draft(change.address, partition, loop).sightings(sought, 0))
 
 
 def _row(stored: StoredIds, entry: RankedId, at: IdCursor) -> RememberedId:

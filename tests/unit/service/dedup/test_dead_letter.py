@@ -1,5 +1,7 @@
 """The envelope: after the record's own headers, and the last of several sets."""
 
+import hashlib
+
 import pytest
 
 from ringfence.headers import Headers, Reason
@@ -8,8 +10,11 @@ from service.dedup.dead_letter import (
     ID_CHARS_MAX,
     DeadLetterEnvelope,
     parse_headers,
+    shown_id,
+    stored_id_of,
 )
 from state.model import IMPORTED, Origin, Rejection, repetition_of
+from state.segment import remembered
 from tests.support.deciding import NOW_MS, SOURCE, record, told
 
 OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]
@@ -41,7 +46,9 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_an_empty_id_is_written_and_a_long_one_is_cut() -> None:
-    for identifier, text in [(b"", ""), (b"x" * 9999, "x" * ID_CHARS_MAX), (b"\xff", "hex:ff")]:
+    end = "…sha256:" + hashlib.sha256(b"x" * 9999).hexdigest()
+    cut = "x" * (ID_CHARS_MAX - len(end)) + end
+    for identifier, text in [(b"", ""), (b"x" * 9999, cut), (b"\xff", "hex:ff")]:
         rejection = Rejection(Reason.EXPIRED, "late")
         letter = told(DeadLetterEnvelope(SOURCE, "a").letter(record(7), [], identifier, rejection))
         assert letter["ringfence.id"] == text
@@ -90,3 +97,17 @@ def test_what_is_no_set_of_ours_is_never_removed_and_what_stands_between_stays()
         headers = [*rounds(1, headers), ("hop", b"%d" % offset)]
     assert headers[:9] == alone
     assert [value for name, value in headers if name == "hop"] == [b"%d" % n for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "identifier", [b"x" * 1025, b"\xff" * 600, "é".encode() * 5_000, b"hex:" * 400]
+)
+def test_what_a_cut_id_shows_is_enough_to_find_it(identifier: bytes) -> None:
+    assert stored_id_of(shown_id(identifier)) == remembered(identifier)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 1024, "x" * 952 + "…sha256:" + "X" * 64, "…sha256:" + "a" * 64]
+)
+def test_other_texts_are_no_cut_ids(text: str) -> None:
+    assert stored_id_of(text) is None

@@ -1,13 +1,17 @@
 """Ids that an administrator lists, forgets, clears and imports, on the live caches."""
 
+import hashlib
+from dataclasses import replace
 from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from api.parameters import sought_id
+from ringfence.headers import DUPLICATE_ID, DeadLetter, id_text
 from service.config.load import RouteSettings
+from service.dedup.dead_letter import shown_id
 from service.dedup.record import KnownId
 from service.processor.loop import Loop
 from service.queries.errors import NotPossible
@@ -29,11 +33,11 @@ from service.queries.ids import (
 )
 from service.queries.registry import Query
 from state import cache as cache_module
-from state.segment import STORED_ID_BYTES_MAX
+from state.segment import STORED_ID_BYTES_MAX, remembered
 from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
-from tests.support.helpers import answer, answered
-from tests.support.living import Living, turn_until_running, turns
+from tests.support.helpers import answer, answered, some
+from tests.support.living import ROUTE, Living, turn_until_running, turns
 
 COMPACT: Final = {"#": {"id_cache_size": 1000}}
 
@@ -397,3 +401,47 @@ def test_pages_over_changing_data_hold_what_stayed_once(
     assert len(found) == len(set(found))
     assert stayed <= set(found)
     assert not gone & stayed
+
+
+@pytest.mark.parametrize("strategy", ["ring", "window"])
+@pytest.mark.parametrize("identifier", [b"x" * 65, b"y" * 200, b"\xff" * 1_000, b"z" * 5_000])
+def test_a_long_id_is_found_by_what_lists_and_dead_letters_show(
+    strategy: str, identifier: bytes
+) -> None:
+    living = Living(addresses={"#": {"strategy": strategy}})
+    living.write(b"v", (DUPLICATE_ID, identifier))
+    loop = living.running()
+    shown = [id_text(remembered(identifier)), shown_id(identifier)]
+    if strategy == "ring":
+        shown.append(id_text(listed(loop).ids[0].identifier))
+    for text in shown:
+        found = answered(IdAnswer, IdQuery("orders", sought_id(text)), loop)
+        assert [each.offset for each in found.sightings] == [0], text
+    if strategy == "ring":
+        assert changed(ForgetId("orders", sought_id(shown[0])), loop) == 1
+        assert not answered(IdAnswer, IdQuery("orders", identifier), loop).known
+
+
+@pytest.mark.parametrize(
+    ("settings", "template", "told"),
+    [
+        ({}, "", None),
+        ({"strategy": "sequence"}, "", "orders has the strategy sequence"),
+        ({"id_cache_size": 0}, "", "orders remembers no ids"),
+        ({}, "{sha256:value}", 'ids are made by "{sha256:value}" (orders)'),
+        ({}, "order-{key}", 'ids are made by "order-{key}" (orders)'),
+        ({}, "{key}", None),
+        ({}, "{key}{header:a}", None),
+    ],
+)
+def test_an_id_that_cannot_be_known_is_told_with_the_reason(
+    settings: dict[str, object], template: str, told: str | None
+) -> None:
+    loop = Living(replace(ROUTE, id=template), {"#": settings}).running()
+    why = answered(IdAnswer, IdQuery("orders", b"4711"), loop).why
+    assert why is None if told is None else told in some(why)
+    stamp = b"cluster/orders/0/1"
+    assert answered(IdAnswer, IdQuery("orders", stamp), loop).why is None
+    digest = hashlib.sha256(b"v").hexdigest().encode()
+    if template == "{sha256:value}":
+        assert answered(IdAnswer, IdQuery("orders", digest), loop).why is None
