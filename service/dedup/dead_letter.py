@@ -138,7 +138,7 @@ def _capped(headers: Headers) -> Headers:
 def _sets(headers: Headers) -> Iterator[range]:
     """Yield the rows of each set: headers of an envelope, one behind the other, from a reason on.
 
-    What does not name the place of a record is no set of ours.
+    What does not name the place of a record is none of our sets.
     """
     rows = len(headers)
     for start in (row for row in range(rows) if _starts_envelope(headers[row])):

@@ -12,16 +12,32 @@ nothing unless the strategy says so.
 
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from service.config.addresses import AddressBook, caches_of, home_of, settings_of
+from service.config.addresses import (
+    AddressBook,
+    AddressSettings,
+    caches_of,
+    home_of,
+    settings_of,
+)
+from service.dedup.pending_groups import PendingGroups
 from state.keys import UnknownFormatError
-
-if TYPE_CHECKING:
-    from service.dedup.partition import OwnedPartition
+from state.store import Store
 
 _AGAIN_MS: Final = 60_000
 """After how long, at most, an address with waiting groups is looked at again."""
+
+
+class Holder(Protocol):
+    """The part of a partition that is asked about its addresses."""
+
+    addresses: set[str]
+    groups: PendingGroups
+
+    def store_of(self, settings: AddressSettings) -> Store:
+        """Return the store of an address with these settings."""
+        ...
 
 
 class IdleAddresses:
@@ -77,7 +93,7 @@ class IdleAddresses:
 
     def take(
         self,
-        partition: "OwnedPartition",
+        partition: Holder,
         time_ms: int,
         may_expire: Callable[[str], bool],
         looks_max: int,
@@ -101,7 +117,7 @@ class IdleAddresses:
                     return name
         return None
 
-    def _due_ms(self, partition: "OwnedPartition", address: str, time_ms: int) -> int | None:
+    def _due_ms(self, partition: Holder, address: str, time_ms: int) -> int | None:
         """Return the last time at which an address is not idle; None if it never is."""
         assert self._book is not None  # it has begun
         settings = settings_of(self._book, address)
@@ -124,9 +140,7 @@ class IdleAddresses:
             self._empty_ms.pop(address, None)
         return newest_ms + idle_ms
 
-    def _newest_ms(
-        self, partition: "OwnedPartition", caches: Iterable[str], enough_ms: int
-    ) -> int | None:
+    def _newest_ms(self, partition: Holder, caches: Iterable[str], enough_ms: int) -> int | None:
         """Return the latest time of the ids in some caches, or one from `enough_ms` on."""
         assert self._book is not None  # it has begun
         found = None
