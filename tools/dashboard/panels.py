@@ -124,6 +124,19 @@ _FLOW: Final = Row(
             "A jump is a publisher that resends, or one that uses one id for many messages.",
         ),
         Panel(
+            "Share without an id",
+            "percentunit",
+            (Line("ringfence:unchecked:ratio_rate5m{$job_only}", "{{route}}"),),
+            "Their duplicates are accepted. At 100 % nothing of the route is deduplicated.",
+        ),
+        Panel(
+            "Accepted unchecked by reason",
+            "rps",
+            (Line(_rate("unchecked_total", "route, reason"), "{{route}} {{reason}}"),),
+            "Records that no address could check; off is what the settings say.",
+            stacked=True,
+        ),
+        Panel(
             "Dead letters by reason",
             "rps",
             (Line(_rate("dead_letters_total", "route, reason"), "{{route}} {{reason}}"),),
