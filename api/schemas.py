@@ -19,7 +19,6 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from api.content import well_formed
-from api.ports import StatusPort
 from ringfence.headers import id_text
 from service.queries import ids, status
 from service.queries.addresses import AddressAnswer, MemoryStatus
@@ -95,84 +94,6 @@ class Info(Document):
     fast_path_fault: str | None = Field(
         description="Why a worker does not run what `service.fast_path` names; null if all do."
     )
-
-
-class Status(Document):
-    """The current state of the service, and its counters since it started."""
-
-    phase: status.ServicePhase = Field(description="Current phase of the service.")
-    waiting_for: str | None = Field(
-        description="What the service waits for, and what to do; null unless it waits."
-    )
-    instance: str = Field(description="The name of the instance.")
-    group_id: str = Field(description="The consumer group of the service.")
-    started_at: datetime = Field(description="When it started.")
-    partitions_assigned: int = Field(description="Number of partitions that this instance owns.")
-    partitions_restoring: int = Field(
-        description="Number of owned partitions that are being restored."
-    )
-    partitions_blocked: int = Field(
-        description="Number of owned partitions that wait for a topic or a schema; the others go "
-        "on. `/v1/partitions` has what each waits for."
-    )
-    inputs_missing: tuple[str, ...] = Field(
-        description="Inputs that routes name and that do not exist; the others are read."
-    )
-    records_consumed: int = Field(description="Records read from inputs.")
-    records_accepted: int = Field(
-        description="Of the records consumed, those accepted. These, the duplicates, those refused "
-        "and those that wait for their group add up to the records consumed."
-    )
-    duplicates: int = Field(description="Of the records consumed, those that are duplicates.")
-    refused: int = Field(
-        description="Of the records consumed, those that were dead-lettered for another reason."
-    )
-    dead_letters: int = Field(
-        description="Records written to dead-letter topics, also those by redrives."
-    )
-    redriven: int = Field(description="Dead letters that redrives decided again.")
-    redriven_accepted: int = Field(description="Of the redriven dead letters, those accepted.")
-    transactions_committed: int = Field(description="Transactions that were committed.")
-    transactions_aborted: int = Field(description="Transactions that were aborted.")
-    last_commit_at: datetime | None = Field(
-        description="When the last transaction was committed; null before the first."
-    )
-    heartbeat_age_ms: int = Field(description="Age of the last heartbeat of the loop, in ms.")
-    config_revision: int = Field(
-        description="Revision of the newest settings that are fully applied."
-    )
-    config_fault: str | None = Field(
-        description="Why this instance cannot apply newer settings; null if it can."
-    )
-
-    @classmethod
-    def of(cls, board: StatusPort) -> Self:
-        """Build the document from the status board."""
-        now = board.read()
-        return cls(
-            phase=now.phase,
-            waiting_for=now.waiting_for,
-            instance=now.instance,
-            group_id=now.group_id,
-            started_at=now.started_at,
-            partitions_assigned=len(now.partitions),
-            partitions_restoring=sum(each.phase != "running" for each in now.partitions),
-            partitions_blocked=sum(each.waiting_for is not None for each in now.partitions),
-            inputs_missing=now.inputs_missing,
-            records_consumed=now.records_consumed,
-            records_accepted=now.records_accepted,
-            duplicates=now.duplicates,
-            refused=now.refused,
-            dead_letters=now.dead_letters,
-            redriven=now.redriven,
-            redriven_accepted=now.redriven_accepted,
-            transactions_committed=now.transactions_committed,
-            transactions_aborted=now.transactions_aborted,
-            last_commit_at=now.last_commit_at,
-            heartbeat_age_ms=board.heartbeat_age_ms(),
-            config_revision=now.config_revision,
-            config_fault=now.config_fault,
-        )
 
 
 class Partition(Document):

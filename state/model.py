@@ -60,6 +60,8 @@ class Claim(NamedTuple):
     number: int | None = None
     stream: int | None = None
     previous: int | None = None
+    is_unreadable: bool = False
+    """Whether it has no id since the document that would have it cannot be decoded."""
 
 
 NO_CLAIM: Final = Claim()

@@ -47,6 +47,8 @@ class HistorySample(NamedTuple):
     """Decided records by address: accepted ones and duplicates."""
     repeats: float = 0.0
     """Dead letters that are duplicates, which are expected and no errors."""
+    unchecked: float = 0.0
+    """Accepted records without an id that can be read."""
 
 
 class HistoryPoint(NamedTuple):
@@ -63,6 +65,7 @@ class HistoryPoint(NamedTuple):
     repeats: float | None = None
     faults: float | None = None
     """Dead letters for any reason other than being a duplicate."""
+    unchecked: float | None = None
 
 
 class AddressPoint(NamedTuple):
@@ -158,6 +161,7 @@ def _point(until_s: float, samples: Sequence[HistorySample]) -> HistoryPoint:
         latency_p99_s=quantile(observed, 0.99),
         repeats=repeats,
         faults=dead_letters - repeats,
+        unchecked=max(0.0, last.unchecked - first.unchecked) / elapsed_s,
     )
 
 
@@ -222,6 +226,7 @@ async def take_sample(view: ServiceView, now_s: float) -> HistorySample:
         metrics.latency,
         metrics.by_address,
         metrics.repeats,
+        sum(each.no_id + each.unreadable for each in now.routes),
     )
 
 

@@ -10,7 +10,8 @@ from api.openapi import errors
 from api.ports import ServiceView
 from api.problems import NOT_POSSIBLE, UNAVAILABLE
 from api.resources.instances import is_complete
-from api.schemas import Document, Given, Info, Partition, Partitions, Status
+from api.resources.status_schemas import Status
+from api.schemas import Document, Given, Info, Partition, Partitions
 from service.peers.protocol import InstanceStatus
 from service.queries.partitions import SkipBatch
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from service.cli.arguments import path_of
-from service.cli.cells import Cell, age, count, phase, share, size, span, word
+from service.cli.cells import Cell, Tone, age, count, phase, share, size, span, word
 from service.cli.command import CommandContext, Risk, confirm, noun, single, verb
 from service.cli.page import Facts, Page, Part, Table, Title
 from service.cli.problem import NOT_FOUND, ApiError
@@ -61,8 +61,10 @@ _WORKER_TITLES: Final = (
     "restarts",
 )
 
-_SHARED: Final = ("consumed", "accepted", "duplicates", "refused")
-"""The last three add up to the first, but for records that wait for their group."""
+_SHARED: Final = ("consumed", "accepted", "unchecked", "duplicates", "refused")
+"""All but the unchecked ones, which are accepted too, add up to the first; some may wait for their
+group.
+"""
 
 
 class StatusReport(NamedTuple):
@@ -145,6 +147,11 @@ def _head(call: CommandContext, now: StatusReport) -> Sequence[Part]:
     if status["waiting_for"]:
         rows.insert(1, ("waits for", word(status["waiting_for"], "warn")))
     rows += [("waits in part for", word(each, "warn")) for each in _blocked(now)]
+    rows += [
+        ("unchecked", word(each["warning"], "warn" if each["is_checked"] else "bad"))
+        for each in status.get("routes", ())
+        if each["warning"]
+    ]
     workers = now.workers["workers"]
     if paths := sorted({each["fast_path"] for each in workers if each.get("fast_path")}):
         faults = sorted({each["fast_path_fault"] for each in workers if each["fast_path_fault"]})
@@ -170,7 +177,7 @@ def _flow(now: StatusReport, before: StatusReport | None) -> Table:
     earlier = None if before is None else _counts(before.status)
     rows = []
     for title, number in _counts(now.status).items():
-        row = [word(title), count(number, "warn" if title == "refused" and number else "")]
+        row = [word(title), count(number, _tone(title, number, now.status))]
         if before is not None and earlier is not None:
             passed_s = max(0.001, now.at_s - before.at_s)
             row.append(count(round((number - earlier[title]) / passed_s)))
@@ -179,11 +186,18 @@ def _flow(now: StatusReport, before: StatusReport | None) -> Table:
     return Table(titles, rows, "")
 
 
+def _tone(title: str, number: int, status: Mapping[str, Any]) -> Tone:
+    if title == "unchecked":
+        number -= status["unchecked"]["off"]  # as the settings say
+    return "warn" if title in {"refused", "unchecked"} and number else ""
+
+
 def _counts(status: Mapping[str, Any]) -> Mapping[str, int]:
     """Return the counts since the start, by title."""
     return {
         "consumed": status["records_consumed"],
         "accepted": status["records_accepted"],
+        "unchecked": status["unchecked"]["records"],
         "duplicates": status["duplicates"],
         "refused": status["refused"],
         "dead letters": status["dead_letters"],

@@ -34,8 +34,9 @@ from service.dedup.claim import (
     stamp_prefix,
 )
 from service.dedup.dead_letter import DeadLetterEnvelope
+from service.dedup.field import Absence
 from service.dedup.output import OutputResolver, OutputTopic
-from service.dedup.plan import BatchCounts, Output
+from service.dedup.plan import BatchCounts, Output, Unchecked
 from service.dedup.record import Record, RejectedError, name_of, origin_header
 from service.dedup.reply import Decision, Replies
 from service.dedup.route import InputPartition
@@ -144,8 +145,11 @@ class Checks:
         if self._identifier is None:
             claim = read_claim(headers)
         else:
-            identifier = self._identifier.of(record, headers)
-            claim = named(read_claim(headers, frozenset()), identifier)
+            claim, found = read_claim(headers, frozenset()), self._identifier.read(record, headers)
+            if isinstance(found, bytes):
+                claim = named(claim, found)
+            elif found is Absence.UNREADABLE:
+                claim = claim._replace(is_unreadable=True)
         names = context.strategy.publisher_headers
         return published(claim, headers, names) if names else claim
 
@@ -166,9 +170,8 @@ class Checks:
             return headers
         match self._settings.missing_id:
             case "dead_letter":
-                raise RejectedError(
-                    Reason.MISSING_ID, self._why_no_id(record, headers, context, claim)
-                )
+                why, name = self._why_no_id(record, headers, context, claim)
+                raise RejectedError(Reason.MISSING_ID, f"{why}, and the route requires {name}")
             case "stamp" if claim.identifier is None:
                 # Equal on every attempt. The instance that stamps an id does not remember it.
                 stamp = stamp_prefix(self._rules.cluster_id, self._source)
@@ -178,14 +181,35 @@ class Checks:
 
     def _why_no_id(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
-    ) -> str:
+    ) -> tuple[str, str]:
+        """Return what a record lacks, and a word for that."""
         if context.strategy.required_headers:
             lacks = ", ".join(_missing(claim, context.strategy.required_headers))
-            name = context.settings.strategy
-            return f"it has no {lacks}, which {name} reads, and the route requires it"
+            return f"it has no {lacks}, which {context.settings.strategy} reads", "it"
         if self._identifier is None or claim.identifier is not None:
-            return f"it has no {DUPLICATE_ID}, and the route requires one"
-        return f"{self._identifier.why_missing(record, headers)}, and the route requires an id"
+            return f"it has no {DUPLICATE_ID}", "one"
+        return self._identifier.why_missing(record, headers), "an id"
+
+    def count_unchecked(
+        self, record: Record, headers: Headers, context: AddressContext, claim: Claim
+    ) -> None:
+        """Count a record that was accepted though its address could check nothing of it."""
+        route, tally = self._settings.name, self._tally
+        if not context.settings.remembers:
+            tally.unchecked[route, Unchecked.OFF] += 1
+            return
+        if (
+            self._settings.missing_id == "stamp"
+            and claim.identifier is None
+            and not has_bookmarks(context)
+        ):
+            tally.stamped[route] += 1
+            return
+        is_unreadable = claim.is_unreadable and not context.strategy.required_headers
+        label = (route, Unchecked.UNREADABLE if is_unreadable else Unchecked.NO_ID)
+        tally.unchecked[label] += 1
+        if label not in tally.unchecked_causes:
+            tally.unchecked_causes[label], _ = self._why_no_id(record, headers, context, claim)
 
     def bookmarked(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
@@ -304,10 +328,11 @@ class Checks:
         claim: Claim,
         repetition: Rejection | None,
         blamed: int,
-    ) -> None:
+    ) -> bool:
         """Forward the record, and remember its claim unless it is a duplicate.
 
-        If the broker refuses the reply, the record at the offset `blamed` is at fault.
+        Return whether its address could check it. If the broker refuses the reply, the record at
+        the offset `blamed` is at fault.
         """
         outputs = self._progress.outputs
         outputs.append(output_of(record, target, headers, max(record.timestamp()[1], 0)))
@@ -320,6 +345,8 @@ class Checks:
             context.draft.remember(claim, self.origin_of(record))
         else:
             self._tally.accepted[label] += 1
+            return False
+        return True
 
     def reject(
         self,

@@ -26,7 +26,7 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup.field import Field, pieces_of
+from service.dedup.field import Absence, Field, pieces_of
 from service.dedup.record import Record, RejectedError
 from service.kafka.model import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
@@ -219,6 +219,16 @@ class ClaimReader:
             value = piece if isinstance(piece, bytes) else piece.of(record, headers)
             if value is None:
                 return None
+            found.append(value)
+        return b"".join(found)
+
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+        """Return the id of a record, or why it has none."""
+        found = []
+        for piece in self._pieces:
+            value = piece if isinstance(piece, bytes) else piece.read(record, headers)
+            if isinstance(value, Absence):
+                return value
             found.append(value)
         return b"".join(found)
 

@@ -249,7 +249,8 @@ class FullPath:
         else:
             if known is not verdict:
                 claim = context.draft.renew(claim)
-            checks.pass_on(context, record, outgoing, target, claim, verdict, offset)
+            if not checks.pass_on(context, record, outgoing, target, claim, verdict, offset):
+                checks.count_unchecked(record, headers, context, claim)
 
     def fail(
         self,

@@ -11,6 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar, Final
 
 from ringfence.headers import Headers
@@ -22,8 +23,23 @@ from service.schemas.errors import UndecodableError
 from service.schemas.json_text import member_of, parsed, tokens_of
 
 
+class Absence(Enum):
+    """Why a record has no text for a field."""
+
+    MISSING = "it does not have the field"
+    UNREADABLE = "the document that would have it cannot be decoded"
+
+
 class UnrenderableError(ValueError):
     """The record lacks a field; the message names it and says why."""
+
+    absence = Absence.MISSING
+
+
+class UnreadableError(UnrenderableError):
+    """The document that would have the field cannot be decoded; the message says why."""
+
+    absence = Absence.UNREADABLE
 
 
 class Field(ABC):
@@ -49,6 +65,11 @@ class Field(ABC):
     @abstractmethod
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the field of a record, or None if the record lacks it."""
+
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+        """Return the field of a record, or why there is none."""
+        found = self.of(record, headers)
+        return Absence.MISSING if found is None else found
 
     def why_missing(self, record: Record) -> str:  # noqa: ARG002 - of a member it depends on it
         """Return why a record lacks the field."""
@@ -149,6 +170,13 @@ class MemberField(Field):
         except UnrenderableError:
             return None
 
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:  # noqa: ARG002 - as every field
+        """Return the text of the member, or why there is none."""
+        try:
+            return self._found(record.key() if self.in_key else record.value())
+        except UnrenderableError as error:
+            return error.absence
+
     def why_missing(self, record: Record) -> str:
         """Return why: not decodable, no such member, or not a string, number or boolean."""
         try:
@@ -164,7 +192,7 @@ class MemberField(Field):
         try:
             member = self._member(document)
         except UndecodableError as error:
-            raise UnrenderableError(self._undecodable(where, error)) from None
+            raise UnreadableError(self._undecodable(where, error)) from None
         if isinstance(member, bool):
             return b"true" if member else b"false"
         if isinstance(member, str):  # a number too: it was read as text
@@ -249,6 +277,13 @@ class ContentField(Field):
         except UnrenderableError:
             return None
 
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:  # noqa: ARG002 - as every field
+        """Return the digest, or why there is none."""
+        try:
+            return self._found(record.value())
+        except UnrenderableError as error:
+            return error.absence
+
     def why_missing(self, record: Record) -> str:
         """Return why: the value is not JSON, or has no such member."""
         try:
@@ -263,7 +298,7 @@ class ContentField(Field):
         try:
             text = canonical(document, tokens_of(self.pointer), map(tokens_of, self.without))
         except UndecodableError as error:
-            raise UnrenderableError(f"the value {error}") from None
+            raise UnreadableError(f"the value {error}") from None
         if text is None:
             raise UnrenderableError(f"the value has nothing at {self.name}")
         return hashlib.sha256(text).hexdigest().encode()
@@ -294,6 +329,17 @@ class FirstField(Field):
         """Return the first that the record has, or None."""
         found = (each.of(record, headers) for each in self.choices)
         return next((each for each in found if each is not None), None)
+
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+        """Return the first that the record has, or why it has none of them."""
+        absence = Absence.MISSING
+        for each in self.choices:
+            found = each.read(record, headers)
+            if isinstance(found, bytes):
+                return found
+            if found is Absence.UNREADABLE:
+                absence = found
+        return absence
 
     def why_missing(self, record: Record) -> str:
         """Return why each of them is missing."""
@@ -330,10 +376,16 @@ class FilteredField(Field):
         """Return the filtered field, or None if the record lacks it."""
         return self.of_field(self.inner.of(record, headers))
 
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+        """Return the filtered field, or why there is none."""
+        found = self.inner.read(record, headers)
+        return self._filtered(found) if isinstance(found, bytes) else found
+
     def of_field(self, field: bytes | None) -> bytes | None:
         """Return the filtered field, or None for None."""
-        if field is None:
-            return None
+        return None if field is None else self._filtered(field)
+
+    def _filtered(self, field: bytes) -> bytes:
         try:
             text = field.decode()
         except UnicodeDecodeError:
@@ -377,9 +429,17 @@ class EscapedField(Field):
         """Return the escaped field, or None if the record lacks it."""
         return self.of_field(self.inner.of(record, headers))
 
+    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+        """Return the escaped field, or why there is none."""
+        found = self.inner.read(record, headers)
+        return self._escaped(found) if isinstance(found, bytes) else found
+
     def of_field(self, field: bytes | None) -> bytes | None:
         """Return the escaped field, or None for None."""
-        if field is None or (self.stop not in field and b"\\" not in field):
+        return None if field is None else self._escaped(field)
+
+    def _escaped(self, field: bytes) -> bytes:
+        if self.stop not in field and b"\\" not in field:
             return field  # the usual case
         return field.replace(b"\\", b"\\\\").replace(self.stop, b"\\" + self.stop)
 

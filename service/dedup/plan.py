@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ringfence.headers import Headers
@@ -38,6 +39,17 @@ class AddressChange(NamedTuple):
     """What `memory` applies; its type depends on the strategy."""
 
 
+class Unchecked(StrEnum):
+    """Why a record was accepted without a check whether it is a duplicate."""
+
+    NO_ID = "no-id"
+    """It claims nothing that its address checks."""
+    UNREADABLE = "unreadable"
+    """The document that would have its id cannot be decoded."""
+    OFF = "off"
+    """Its address detects no duplicates."""
+
+
 @dataclass(slots=True)
 class BatchCounts:
     """Record counts of a transaction by (route, cache); dead letters by (route, reason)."""
@@ -48,6 +60,12 @@ class BatchCounts:
     consumed: Counter[str] = field(default_factory=Counter)
     """Records decided here, by route."""
     bytes_consumed: Counter[str] = field(default_factory=Counter)
+    unchecked: Counter[tuple[str, Unchecked]] = field(default_factory=Counter)
+    """Of the accepted records those that passed without a check, by route and reason."""
+    unchecked_causes: dict[tuple[str, Unchecked], str] = field(default_factory=dict)
+    """Why the first of these records has no id, by route and reason."""
+    stamped: Counter[str] = field(default_factory=Counter)
+    """Of the accepted records those that got an id made of their position, by route."""
     carried: Counter[str] = field(default_factory=Counter)
     """Records forwarded to the second hop, by route."""
     replies: Counter[tuple[str, str]] = field(default_factory=Counter)

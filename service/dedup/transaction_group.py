@@ -198,9 +198,14 @@ class TransactionGroups:
                 checks.reject(record, headers, context, claim, rejected.why, closed_by)
             return
         full_path = zip(records, outgoing, targets, claims, verdicts, known, strict=True)
+        is_checked = False
         for each, headers, target, claim, verdict, repeated in full_path:
             kept = claim if repeated is verdict else context.draft.renew(claim)
-            each.checks.pass_on(context, each.record, headers, target, kept, verdict, closed_by)
+            passed = (context, each.record, headers, target, kept, verdict, closed_by)
+            is_checked |= each.checks.pass_on(*passed)
+        if not is_checked:  # else one id checks the whole group
+            for (checks, record, headers), claim in zip(records, claims, strict=True):
+                checks.count_unchecked(record, headers, context, claim)
 
 
 def _verdicts(

@@ -7,7 +7,7 @@ than a loop, so that totals and phases survive a restart of the loop.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from service.processor.assignment import Assignment, describe_held
 from service.processor.dynamic_settings import SettingsFollower
 from service.processor.fetcher import Block
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
+from service.processor.unchecked import RouteTotals, UncheckedLog, count_unchecked
 from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics, RebalanceKind, Stage
 from service.telemetry.tracing import Tracer, TransactionTrace
@@ -49,6 +50,7 @@ class RunningTotals:
     refused: int = 0
     redriven: int = 0
     redriven_accepted: int = 0
+    routes: RouteTotals = field(default_factory=RouteTotals)
 
     def add(self, plan: Plan, now_ms: int) -> None:
         """Count a committed plan; a redrive has plans of its own, which consume no records."""
@@ -60,6 +62,7 @@ class RunningTotals:
         else:
             self.records_accepted += tally.accepted.total()
             self.duplicates += tally.duplicates.total()
+            self.routes.add(tally)
             self.refused += sum(
                 records
                 for (_, reason), records in tally.dead_letters.items()
@@ -83,6 +86,7 @@ def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:
         metrics.duplicates(route, label, records)
     for (route, reason), records in tally.dead_letters.items():
         metrics.dead_letters(route, reason, records)
+    count_unchecked(metrics, tally)
     for (route, result), records in tally.replies.items():
         metrics.replies(route, result, records)
     for (mode, result), records in tally.redriven.items():
@@ -216,6 +220,7 @@ class Reporter:
         self.metrics = metrics
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         self._totals = RunningTotals()
+        self._unchecked_log = UncheckedLog()
         self._published_s = float("-inf")
         self._rebalances = 0
         self._changes: Counter[RebalanceKind] = Counter()
@@ -270,6 +275,7 @@ class Reporter:
             self._trace = None
         self._totals.add(plan, now_ms)
         count(self.metrics, plan, now_ms)
+        self._unchecked_log.add(plan.tally, self._clock.monotonic_s())
         self.metrics.stage("commit", duration_s)
         self.metrics.committed(duration_s)
 
@@ -500,6 +506,7 @@ class Reporter:
             redriven=totals.redriven,
             redriven_accepted=totals.redriven_accepted,
             inputs_missing=self._missing,
+            routes=totals.routes.values,
             stands_still=self._stands_still,
         )
         self._board.publish(status)

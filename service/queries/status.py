@@ -7,6 +7,7 @@ so neither side waits for the other.
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from operator import add
 from typing import Literal, NamedTuple
 
 PartitionPhase = Literal["assigned", "restoring", "running"]
@@ -45,6 +46,45 @@ class PartitionStatus(NamedTuple):
     """Since when; None unless it is blocked."""
 
 
+class RouteCounts(NamedTuple):
+    """What became of the records of a route since the process started."""
+
+    route: str
+    consumed: int = 0
+    """Records decided. Those below were accepted without a check whether they are duplicates."""
+    no_id: int = 0
+    """They claim nothing that their address checks."""
+    unreadable: int = 0
+    """The document that would have their id cannot be decoded."""
+    off: int = 0
+    """Their address detects no duplicates."""
+    stamped: int = 0
+    """They got an id made of their position, as the route says; none of the others did."""
+
+    @property
+    def unchecked(self) -> int:
+        """How many records passed without a check."""
+        return self.no_id + self.unreadable + self.off
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong and what to do if records have no id that can be read, else None."""
+        if not self.no_id and not self.unreadable:
+            return None
+        counted = ((self.no_id, "without an id"), (self.unreadable, "that cannot be decoded"))
+        kinds = " and ".join(f"{number:,} {what}" for number, what in counted if number)
+        if self.unchecked == self.consumed:
+            found = f"Nothing of the route {self.route} is deduplicated: every message passed"
+        else:
+            found = f"Messages of the route {self.route} passed"
+        fix = "compare the route's id with what ringfence check --sample 1000 shows"
+        return f"{found} unchecked, {kinds} of {self.consumed:,}; {fix}."
+
+    def plus(self, other: "RouteCounts | None") -> "RouteCounts":
+        """Return the sums of both, which are of one route."""
+        return self if other is None else RouteCounts(self.route, *map(add, self[1:], other[1:]))
+
+
 class ServiceStatus(NamedTuple):
     """The state of the service at one moment."""
 
@@ -81,6 +121,8 @@ class ServiceStatus(NamedTuple):
     redriven_accepted: int = 0
     inputs_missing: tuple[str, ...] = ()
     """Inputs that routes name and that do not exist."""
+    routes: tuple[RouteCounts, ...] = ()
+    """Of the routes of which records were decided, sorted by name."""
 
     stands_still: bool = False
     """Whether it waits only since no partition here can be read: the broker refuses nothing."""

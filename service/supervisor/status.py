@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from service.config.tasks import Task
-from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
+from service.queries.status import PartitionStatus, RouteCounts, ServicePhase, ServiceStatus
 
 
 class CumulativeCounts(NamedTuple):
@@ -21,6 +21,7 @@ class CumulativeCounts(NamedTuple):
     refused: int = 0
     redriven: int = 0
     redriven_accepted: int = 0
+    routes: tuple[RouteCounts, ...] = ()
 
     @classmethod
     def of(cls, status: ServiceStatus) -> "CumulativeCounts":
@@ -41,7 +42,17 @@ class CumulativeCounts(NamedTuple):
             self.refused + other.refused,
             self.redriven + other.redriven,
             self.redriven_accepted + other.redriven_accepted,
+            _summed(self.routes, other.routes),
         )
+
+
+def _summed(
+    one: tuple[RouteCounts, ...], other: tuple[RouteCounts, ...]
+) -> tuple[RouteCounts, ...]:
+    found = {each.route: each for each in one}
+    for each in other:
+        found[each.route] = each.plus(found.get(each.route))
+    return tuple(found[route] for route in sorted(found))
 
 
 NO_COUNTS: Final = CumulativeCounts(0, 0, 0, 0, 0, 0, None)

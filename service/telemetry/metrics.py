@@ -152,6 +152,14 @@ class Metrics:
         """Count accepted records of a committed batch; `label` is an `address_label`."""
         self._records_forwarded.labels(route, label).inc(records)
 
+    def unchecked(self, route: str, reason: str, records: int) -> None:
+        """Count accepted records of a committed batch that no address could check."""
+        self._unchecked.labels(route, reason).inc(records)
+
+    def stamped(self, route: str, records: int) -> None:
+        """Count accepted records of a committed batch that got an id made of their position."""
+        self._stamped.labels(route).inc(records)
+
     def duplicates(self, route: str, label: str, records: int) -> None:
         """Count duplicates of a committed batch, whether or not they were written to a topic."""
         self._duplicates.labels(route, label).inc(records)
@@ -323,6 +331,12 @@ class Metrics:
         self._bytes_consumed = self._counter("bytes_consumed", "Bytes of the values read.")
         self._records_forwarded = self._counter(
             "records_forwarded", "Records accepted and written to an output.", "route", "address"
+        )
+        self._unchecked = self._counter(
+            "unchecked", "Records accepted without a check for duplicates.", "route", "reason"
+        )
+        self._stamped = self._counter(
+            "stamped", "Records accepted with an id made of their position.", "route"
         )
         self._duplicates = self._counter("duplicates", "Duplicates found.", "route", "address")
         self._dead_letters = self._counter(

@@ -57,7 +57,13 @@ from service.queries.publishers import (
 )
 from service.queries.registry import Answer, Query
 from service.queries.settings import CacheEviction, EffectiveSetting, EvictionAnswer, EvictionQuery
-from service.queries.status import PartitionStatus, ServiceInfo, ServiceStatus, StatusBoard
+from service.queries.status import (
+    PartitionStatus,
+    RouteCounts,
+    ServiceInfo,
+    ServiceStatus,
+    StatusBoard,
+)
 from service.telemetry.metrics import Metrics
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.support.waiting import LIMIT_S
@@ -113,6 +119,7 @@ RUNNING = ServiceStatus(
     refused=1,
     redriven=1,
     redriven_accepted=1,
+    routes=(RouteCounts("orders", 10, no_id=2),),
 )
 STRANGE = "nosuch"
 """An address of which no record was ever seen."""

@@ -2,11 +2,14 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from service.config.load import ServiceSettings
+from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.processor.reporter import Reporter
-from service.queries.status import ServiceStatus, StatusBoard
+from service.queries.status import RouteCounts, ServiceStatus, StatusBoard
 from service.telemetry.metrics import Metrics
-from tests.support.deciding import World, named
+from tests.support.deciding import SOURCE, World, named, record
 from tests.unit.service.main.test_check import Hands
 
 START = datetime.fromtimestamp(0, UTC)
@@ -48,3 +51,17 @@ def test_a_wait_is_in_the_status_until_it_ends() -> None:
     watch.publish("running", ())
     assert not board.read().stands_still
     assert board.read().waiting_for is None
+
+
+@pytest.mark.parametrize("mode", ["through", "bypass"])
+def test_a_redrive_has_no_records_that_pass_unchecked(mode: Mode) -> None:
+    watch, board, _ = watched()
+    letter = RedrivenRecord(0, *SOURCE, 9, 1, b"k", b"v", (), 0)
+    (outcome,), plan = World().redrive(mode, letter)
+    assert outcome == "accepted"
+    watch.committed(plan, 0.5)
+    watch.committed(World().decide(record(0)), 0.5)
+    watch.publish("running", ())
+    assert board.read().routes == (RouteCounts("orders", 1, no_id=1),)
+    told = watch.metrics.exposition().decode()
+    assert 'ringfence_unchecked_total{reason="no-id",route="orders"} 1.0' in told

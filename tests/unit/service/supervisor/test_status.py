@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from service.config.tasks import Hop, Task
-from service.queries.status import PartitionStatus, ServiceStatus
+from service.queries.status import PartitionStatus, RouteCounts, ServiceStatus
 from service.supervisor.status import (
     NO_COUNTS,
     CumulativeCounts,
@@ -57,6 +57,18 @@ def test_partitions_are_united_and_counts_summed() -> None:
     assert (told.records_consumed, told.redriven) == (25, 5)
     assert (told.last_commit_at, told.started_at) == (LATER, START)
     assert told.complete
+
+
+def test_counts_of_a_route_are_summed_over_workers_and_their_predecessors() -> None:
+    def counting(worker: int, *routes: RouteCounts) -> WorkerState:
+        state = part(worker, worker)
+        assert state.status is not None
+        return state._replace(status=state.status._replace(routes=routes))
+
+    past = NO_COUNTS._replace(routes=(RouteCounts("b", 1, 1, 1, 1, 1),))
+    orders = RouteCounts("a", 2, 1)
+    told = whole(counting(0, orders, RouteCounts("b", 7))._replace(past=past), counting(1, orders))
+    assert told.routes == (RouteCounts("a", 4, 2), RouteCounts("b", 8, 1, 1, 1, 1))
 
 
 def test_an_instance_is_ready_when_all_its_partitions_are_running() -> None:

@@ -44,6 +44,8 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.carried("r", 1)
     metrics.forwarded("r", "a", 1)
     metrics.duplicates("r", "a", 1)
+    metrics.unchecked("r", "no-id", 1)
+    metrics.stamped("r", 1)
     metrics.dead_letters("r", "duplicate", 1)
     metrics.bridged("t", 1, 1)
     metrics.replies("r", "sent", 1)
