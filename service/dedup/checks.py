@@ -4,7 +4,7 @@ A check that fails raises RejectedError, and the record is dead-lettered with th
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -12,11 +12,7 @@ from ringfence.headers import (
     BOOKMARK,
     DUPLICATE_ID,
     MARK,
-    NUMBER,
-    PREVIOUS,
-    PUBLISHER,
     REPEATED,
-    STREAM,
     Headers,
     Reason,
     bookmark,
@@ -24,17 +20,15 @@ from ringfence.headers import (
 from service.config.addresses import AddressBook
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.claim import (
+    claim_of,
     identifier_of,
     is_stamp,
-    named,
-    published,
-    read_claim,
+    missing_headers,
     read_epoch,
     reply_topic,
     stamp_prefix,
 )
 from service.dedup.dead_letter import DeadLetterEnvelope
-from service.dedup.field import Absence
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.plan import BatchCounts, Output, Unchecked
 from service.dedup.record import Record, RejectedError, name_of, origin_header
@@ -142,16 +136,7 @@ class Checks:
 
     def claim(self, record: Record, headers: Headers, context: AddressContext) -> Claim:
         """Read the claim of a record, as far as the strategy of its address uses it."""
-        if self._identifier is None:
-            claim = read_claim(headers)
-        else:
-            claim, found = read_claim(headers, frozenset()), self._identifier.read(record, headers)
-            if isinstance(found, bytes):
-                claim = named(claim, found)
-            elif found is Absence.UNREADABLE:
-                claim = claim._replace(is_unreadable=True)
-        names = context.strategy.publisher_headers
-        return published(claim, headers, names) if names else claim
+        return claim_of(self._identifier, record, headers, context.strategy.publisher_headers)
 
     def is_bridged(self, context: AddressContext, claim: Claim) -> bool:
         """Whether all that the record claims is an id that a bridge stamped."""
@@ -183,9 +168,9 @@ class Checks:
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim
     ) -> tuple[str, str]:
         """Return what a record lacks, and a word for that."""
-        if context.strategy.required_headers:
-            lacks = ", ".join(_missing(claim, context.strategy.required_headers))
-            return f"it has no {lacks}, which {context.settings.strategy} reads", "it"
+        missing = missing_headers(claim, context.strategy.required_headers)
+        if missing:
+            return f"it has no {missing}, which {context.settings.strategy} reads", "it"
         if self._identifier is None or claim.identifier is not None:
             return f"it has no {DUPLICATE_ID}", "one"
         return self._identifier.why_missing(record, headers), "an id"
@@ -425,17 +410,6 @@ class Checks:
             return False
         audit.draft.remember(seen, origin)
         return True
-
-
-def _missing(claim: Claim, required: Sequence[str]) -> list[str]:
-    """Return the required headers that a record lacks; the number 0 is none."""
-    found = {
-        PUBLISHER: claim.publisher,
-        NUMBER: claim.number or None,
-        STREAM: claim.stream,
-        PREVIOUS: claim.previous,
-    }
-    return [name for name in required if found[name] is None]
 
 
 def counts(context: AddressContext, claim: Claim) -> bool:

@@ -232,11 +232,14 @@ class ClaimReader:
             found.append(value)
         return b"".join(found)
 
+    def missing(self, record: Record, headers: Headers) -> Field:
+        """Return the first field of the template that a record without an id lacks."""
+        fields = (piece for piece in self._pieces if isinstance(piece, Field))
+        return next(field for field in fields if field.of(record, headers) is None)
+
     def why_missing(self, record: Record, headers: Headers) -> str:
         """Return which field of the template a record without an id lacks, and why."""
-        fields = (piece for piece in self._pieces if isinstance(piece, Field))
-        missing = next(field for field in fields if field.of(record, headers) is None)
-        return missing.why_missing(record)
+        return self.missing(record, headers).why_missing(record)
 
     def plain(
         self,
@@ -253,6 +256,35 @@ class ClaimReader:
             is_long = identifier is not None and len(identifier) > ID_BYTES_MAX
             found.append(None if is_long else identifier)
         return found
+
+
+def claim_of(
+    identifier: ClaimReader | None, record: Record, headers: Headers, names: AbstractSet[str]
+) -> Claim:
+    """Return the claim of a record: its id, by a template or by headers, and what `names` hold.
+
+    RejectedError as in `read_claim`.
+    """
+    if identifier is None:
+        claim = read_claim(headers)
+    else:
+        claim, found = read_claim(headers, frozenset()), identifier.read(record, headers)
+        if isinstance(found, bytes):
+            claim = named(claim, found)
+        elif found is Absence.UNREADABLE:
+            claim = claim._replace(is_unreadable=True)
+    return published(claim, headers, names) if names else claim
+
+
+def missing_headers(claim: Claim, required: Sequence[str]) -> str:
+    """Return the required headers that a record lacks, as a list in text; the number 0 is none."""
+    found = {
+        PUBLISHER: claim.publisher,
+        NUMBER: claim.number or None,
+        STREAM: claim.stream,
+        PREVIOUS: claim.previous,
+    }
+    return ", ".join(name for name in required if found[name] is None)
 
 
 @lru_cache

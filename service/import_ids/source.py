@@ -5,26 +5,19 @@ If an id occurs twice the first record counts, as it would for the service.
 """
 
 from collections import Counter
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from ringfence.headers import Headers, Reason, id_text
+from ringfence.headers import Reason, id_text
 from service.config.addresses import BRIDGE, AddressBook, settings_of
-from service.dedup.claim import (
-    identifier_of,
-    is_stamp,
-    named,
-    published,
-    read_claim,
-)
+from service.dedup.claim import claim_of, identifier_of, is_stamp
 from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute
 from service.kafka.io import read_headers
 from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
-from state.model import Claim, PartitionId
+from state.model import PartitionId
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,7 +60,8 @@ class IdSource:
                 f"their address imports no ids (strategy {settings.strategy}, or size 0)"
             ] += 1
             return None
-        claim = self._claim(message, headers or (), settings.remembered_by.publisher_headers)
+        names = settings.remembered_by.publisher_headers
+        claim = claim_of(self._identifier, message, headers or (), names)
         if claim.identifier is None:
             self.left_out["they have no id"] += 1
             return None
@@ -76,14 +70,6 @@ class IdSource:
             return None
         is_stamped = self._identifier is None and is_stamp(claim.identifier)
         return IdLine(BRIDGE + address if is_stamped else address, _row(message, claim.identifier))
-
-    def _claim(self, message: Message, headers: Headers, names: AbstractSet[str]) -> Claim:
-        if self._identifier is None:
-            claim = read_claim(headers)
-        else:
-            identifier = self._identifier.of(message, headers)
-            claim = named(read_claim(headers, frozenset()), identifier)
-        return published(claim, headers, names) if names else claim
 
 
 def _row(message: Message, identifier: bytes) -> dict[str, Any]:

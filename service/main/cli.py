@@ -5,21 +5,24 @@ one sentence on stderr and a documented exit code; a traceback is always a bug.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from service.cli.command import example
 from service.cli.registry import Commands
 from service.clock import leave
-from service.errors import ConfigIssue, ExitCode, ExitError
+from service.errors import ExitCode, ExitError
 from service.formatting import plural
 from service.main.quick_start import exit_on_signals
 from service.printable import visible
+
+if TYPE_CHECKING:
+    from typer._click import Context
 
 T = TypeVar("T")
 
@@ -198,28 +201,57 @@ def adopt(
         run(config, request, client, _say)
 
 
-@app.command(epilog=example("check --config ringfence.toml"))
-def check(config_file: ConfigFile) -> None:
-    """Check the configuration, then the broker."""
-    from service.config.load import BRIDGE_SECTIONS, read_document
+class _CheckCommand(TyperCommand):
+    """Takes `--sample` with a number or without."""
 
-    sections = (read_document(config_file, []) or {}).keys()
-    findings = []
-    if not ("bridge" in sections and sections <= BRIDGE_SECTIONS):
-        findings.append(_check_service(config_file))
-    if "bridge" in sections:
-        findings.append(_check_bridge(config_file))
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        """Give the option its default where no number follows."""
+        from service.main.live_sample import RECORDS
+
+        at = args.index("--sample") + 1 if "--sample" in args else len(args) + 1
+        if at == len(args) or (at < len(args) and args[at].startswith("--")):
+            args = [*args[:at], str(RECORDS), *args[at:]]
+        return super().parse_args(ctx, args)
+
+
+@app.command(
+    epilog=example("check --config ringfence.toml", "check --config ringfence.toml --sample"),
+    cls=_CheckCommand,
+)
+def check(
+    config_file: ConfigFile,
+    *,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            "--sample",
+            metavar="[N]",
+            min=1,
+            max=100_000,
+            help="Look for ids in the newest messages of each input; 1,000 without a number.",
+        ),
+    ] = None,
+) -> None:
+    """Check the configuration, then the broker.
+
+    With --sample an input of which no message has an id is a problem.
+    """
+    from service.main.findings import findings_of, listed
+
+    findings = findings_of(config_file, sample, _say)
     found = list(dict.fromkeys(problem for finding in findings for problem in finding.problems))
     for finding in findings:
         for name, topics in finding.topics.items():
             _say(f"{name}: {', '.join(topics) or 'none'}")
     if any(finding.topics.get("outputs") for finding in findings):
         _say("Consumers of outputs need isolation.level=read_committed.")
+    for line in (line for finding in findings for line in finding.lines):
+        _say(line)
     warnings = dict.fromkeys(text for finding in findings for text in finding.warnings)
     for warning in warnings:
         _say(f"warning: {warning}", err=True)
     noted = f"can be used, with {plural(len(warnings), 'warning')}" if warnings else "is good"
-    _say(_listed(found) if found else f"{config_file} {noted}.")
+    _say(listed(found) if found else f"{config_file} {noted}.")
     raise typer.Exit(ExitCode.NO if found else ExitCode.DONE)
 
 
@@ -300,80 +332,6 @@ def try_out(
     from service.main.try_topic import trial
 
     raise typer.Exit(ExitCode.DONE if trial(config, topic, _say) else ExitCode.NO)
-
-
-class CheckFinding(NamedTuple):
-    """Result of a check: problems, topics by their kind, and warnings."""
-
-    problems: Sequence[ConfigIssue]
-    topics: Mapping[str, Sequence[str]]
-    warnings: Sequence[str] = ()
-
-
-def _check_service(config_file: Path) -> CheckFinding:
-    from service.config.load import load_lenient
-    from service.config.reach import reach_of
-    from service.config.validation import exposed_files, invalid_routes
-    from service.kafka.clients import property_problems
-    from service.listeners import bind_warnings
-    from service.main.check import certificate_warnings, descriptor_warnings, memory_warnings
-    from service.main.check import check as ask_broker
-
-    config, problems = load_lenient(config_file, os.environ)
-    refused = property_problems(config) if config is not None else []
-    problems += refused
-    warnings: list[str] = []
-    if config is not None:
-        of_api = bind_warnings(config.api), certificate_warnings(config.api)
-        own = memory_warnings(config), descriptor_warnings(config), *of_api
-        warnings = [*exposed_files(config.api), *chain.from_iterable(own)]
-    # Without bootstrap servers there is no broker to query; that is a problem already.
-    if config is None or refused or "bootstrap.servers" not in config.kafka.common:
-        return CheckFinding(problems, {}, warnings)
-
-    of_file = [*problems, *reach_of(config.routes, config.addresses).problems]
-    report = _answered(of_file, lambda: ask_broker(config, invalid_routes(problems)))
-    topics = {"inputs": report.inputs, "outputs": report.outputs}
-    return CheckFinding([*problems, *report.problems], topics, [*warnings, *report.warnings])
-
-
-def _check_bridge(config_file: Path) -> CheckFinding:
-    from service.bridge.clients import property_problems
-    from service.bridge.config import load_lenient
-    from service.config.validation import exposed_files
-    from service.listeners import bind_warnings
-
-    config, problems = load_lenient(config_file, os.environ)
-    refused = property_problems(config) if config is not None else []
-    problems += refused
-    warnings: list[str] = []
-    if config is not None:
-        warnings = [*exposed_files(config.api), *bind_warnings(config.api)]
-    if config is None or refused or not config.has_servers:
-        return CheckFinding(problems, {}, warnings)
-    from service.bridge.check import check as ask_brokers
-
-    report = _answered(problems, lambda: ask_brokers(config))
-    return CheckFinding([*problems, *report.problems], {"bridged": report.mappings}, warnings)
-
-
-def _answered(problems: Sequence[ConfigIssue], ask: Callable[[], T]) -> T:
-    """Return a broker's answer; if there is none, first print the problems found so far."""
-    try:
-        return ask()
-    except ExitError:
-        if problems:
-            _say(_listed(problems))
-        raise
-
-
-def _listed(problems: Sequence[ConfigIssue]) -> str:
-    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}:"
-    lines = (
-        f"{number:3}. {problem.what}\n     fix: {problem.fix}"
-        for number, problem in enumerate(problems, 1)
-    )
-    return "\n".join([count, *lines])
 
 
 @app.command(

@@ -45,6 +45,7 @@ from service.errors import ExitCode, ExitError
 from service.kafka.clients import KafkaClients
 from service.kafka.errors import fault_of
 from service.kafka.model import TopicInfo
+from service.main.live_sample import RECORDS, TRIAL_PREFIX, LiveSample, sampled
 from service.metadata.effective_config import in_effect
 from service.schemas.json_text import member_of, tokens_of
 
@@ -206,21 +207,24 @@ class TryResult(NamedTuple):
 
 
 def trial(config: Config, topic: str, say: Callable[[str], None]) -> bool:
-    """Try it, print the report, and return whether the copy was kept out.
+    """Try it, print the report, and return whether duplicates are kept out.
 
-    Raises ExitError if it cannot be tried.
+    That is so if the copy was, and if the messages that publishers send have an id, too: the one
+    that is sent has whatever the route reads. Raises ExitError if it cannot be tried.
     """
     clients = KafkaClients(config)
     try:
-        result = _try(config, clients, topic)
+        result, live = _try(config, clients, topic)
     except KafkaException as error:
         raise _refused(topic, error.args[0]) from error
-    for line in result.lines():
+    problem = live.problem
+    told = f"{problem.what}; {problem.fix}" if problem else live.warning or live.found
+    for line in (*result.lines(), told):
         say(line)
-    return result.kept_out
+    return result.kept_out and problem is None
 
 
-def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
+def _try(file: Config, clients: KafkaClients, topic: str) -> tuple[TryResult, LiveSample]:
     config = in_effect(file, clients, SystemClock()).config
     routes = resolve(config.routes, clients.cluster.names(), config.service.group_id)
     route = routes.get(topic)
@@ -231,13 +235,14 @@ def _try(file: Config, clients: KafkaClients, topic: str) -> TryResult:
     watched = clients.cluster.topics(
         {*route.targets(), internal(config.service.group_id, "dead-letters")}
     )
-    name = f"ringfence-try-{uuid.uuid4().hex}"
+    (live,) = sampled(config, clients, RECORDS, topic)
+    name = f"{TRIAL_PREFIX}{uuid.uuid4().hex}"
     with closing(clients.observer()) as consumer:
         consumer.assign(_ends(consumer, watched))
         message = TryMessage.of(route, name)
         sent = _send_twice(clients, topic, message)
         copies = tuple(_find_copies(consumer, message.key()))
-    return _result(config, route, message, sent, copies)
+    return _result(config, route, message, sent, copies), live
 
 
 def require_fields(route: InputRoute) -> None:

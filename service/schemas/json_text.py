@@ -94,6 +94,26 @@ def member_of(document: object, tokens: Sequence[str]) -> object:
     return found
 
 
+def siblings(document: object, tokens: Sequence[str]) -> list[str]:
+    """Return the pointers of what stands beside the first token of a pointer that names nothing.
+
+    If the pointer names an object or an array, these are the pointers of its members.
+    """
+    at, found = "", document
+    for token in tokens:
+        inner = member_of(found, [token])
+        if inner is None:
+            break
+        at, found = f"{at}/{_escaped(token)}", inner
+    if isinstance(found, list):
+        return [f"{at}/{index}" for index in range(len(found))]
+    return [f"{at}/{_escaped(name)}" for name in found] if isinstance(found, dict) else []
+
+
+def _escaped(token: str) -> str:
+    return token.replace("~", "~0").replace("/", "~1")
+
+
 def item_of(items: Sequence[object], token: str) -> object:
     """Return the item at an index, or None."""
     index = index_of(token)

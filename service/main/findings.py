@@ -1,0 +1,114 @@
+"""Check findings: what is wrong with a configuration file, and with the broker that it names."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from service.bridge.check import check as ask_brokers
+from service.bridge.clients import property_problems as bridge_problems
+from service.bridge.config import load_lenient as load_bridge
+from service.config.load import BRIDGE_SECTIONS, Config, load_lenient, read_document
+from service.config.reach import reach_of
+from service.config.validation import exposed_files, invalid_routes
+from service.errors import ConfigIssue, ExitError
+from service.kafka.clients import property_problems
+from service.listeners import bind_warnings
+from service.main.check import certificate_warnings, descriptor_warnings, memory_warnings
+from service.main.check import check as ask_broker
+from service.main.live_sample import sample as look
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+class CheckFinding(NamedTuple):
+    """Result of a check: problems, topics by their kind, and warnings."""
+
+    problems: Sequence[ConfigIssue]
+    topics: Mapping[str, Sequence[str]]
+    warnings: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    """What was found and is right."""
+
+
+def findings_of(config_file: Path, sample: int | None, say: Say) -> list[CheckFinding]:
+    """Check what a file configures: the service, a bridge, or both.
+
+    `sample` is how many of the newest messages of each input are looked at. If a broker does not
+    answer, the problems found so far are said before the ExitError.
+    """
+    sections = (read_document(config_file, []) or {}).keys()
+    findings = []
+    if not ("bridge" in sections and sections <= BRIDGE_SECTIONS):
+        findings.append(_check_service(config_file, sample, say))
+    if "bridge" in sections:
+        findings.append(_check_bridge(config_file, say))
+    return findings
+
+
+def _check_service(config_file: Path, sample: int | None, say: Say) -> CheckFinding:
+    config, problems = load_lenient(config_file, os.environ)
+    refused = property_problems(config) if config is not None else []
+    problems += refused
+    warnings: list[str] = []
+    if config is not None:
+        of_api = bind_warnings(config.api), certificate_warnings(config.api)
+        own = memory_warnings(config), descriptor_warnings(config), *of_api
+        warnings = [*exposed_files(config.api), *chain.from_iterable(own)]
+    # Without bootstrap servers there is no broker to query; that is a problem already.
+    if config is None or refused or "bootstrap.servers" not in config.kafka.common:
+        return CheckFinding(problems, {}, warnings)
+
+    of_file = [*problems, *reach_of(config.routes, config.addresses).problems]
+    report = _answered(of_file, lambda: ask_broker(config, invalid_routes(problems)), say)
+    topics = {"inputs": report.inputs, "outputs": report.outputs}
+    found = CheckFinding([*problems, *report.problems], topics, [*warnings, *report.warnings])
+    return found if sample is None else _with_sample(found, config, sample, say)
+
+
+def _with_sample(finding: CheckFinding, config: Config, records: int, say: Say) -> CheckFinding:
+    """Add what the newest messages of the inputs have."""
+    live = _answered(finding.problems, lambda: look(config, records), say)
+    problems = [each.problem for each in live if each.problem is not None]
+    warnings = [each.warning for each in live if each.warning is not None]
+    return finding._replace(
+        problems=[*finding.problems, *problems],
+        warnings=[*finding.warnings, *warnings],
+        lines=[f"{each.found}." for each in live if not each.problem and not each.warning],
+    )
+
+
+def _check_bridge(config_file: Path, say: Say) -> CheckFinding:
+    config, problems = load_bridge(config_file, os.environ)
+    refused = bridge_problems(config) if config is not None else []
+    problems += refused
+    warnings: list[str] = []
+    if config is not None:
+        warnings = [*exposed_files(config.api), *bind_warnings(config.api)]
+    if config is None or refused or not config.has_servers:
+        return CheckFinding(problems, {}, warnings)
+
+    report = _answered(problems, lambda: ask_brokers(config), say)
+    return CheckFinding([*problems, *report.problems], {"bridged": report.mappings}, warnings)
+
+
+def _answered(problems: Sequence[ConfigIssue], ask: Callable[[], T], say: Say) -> T:
+    """Return a broker's answer; if there is none, first print the problems found so far."""
+    try:
+        return ask()
+    except ExitError:
+        if problems:
+            say(listed(problems))
+        raise
+
+
+def listed(problems: Sequence[ConfigIssue]) -> str:
+    """Return problems with their fixes, numbered."""
+    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}:"
+    lines = (
+        f"{number:3}. {problem.what}\n     fix: {problem.fix}"
+        for number, problem in enumerate(problems, 1)
+    )
+    return "\n".join([count, *lines])
