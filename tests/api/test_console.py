@@ -16,7 +16,7 @@ from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
 from service.dedup.dead_letter import Mode, RedriveProgress, SourcePosition
-from service.queries.status import ServiceStatus, WorkerStatus
+from service.queries.status import RouteCounts, ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
 from tests.api.fake_letters import FakeLetters, FakeRedrives, sent_job
@@ -412,3 +412,22 @@ def test_no_text_of_a_link_stands_in_a_note(client: TestClient, path: str) -> No
     told = client.get(f"/console/{path}done={quote(text)}", headers={"Accept": "text/html"}).text
     assert "evil.example" not in told.replace(quote(text), "")
     assert "note good" not in told
+
+
+def test_messages_that_pass_unchecked_stand_on_the_first_page(
+    client_at: Callable[[ServiceStatus], TestClient],
+) -> None:
+    """Amber where some have no id, red where all have none, and nothing where none is to be had."""
+    some, every = RouteCounts("some", 10, unreadable=1), RouteCounts("every", 5, no_id=4, off=1)
+    off = RouteCounts("off", 7, off=7)
+    told = client_at(RUNNING._replace(routes=(some, every, off))).get("/").text
+    page = Page(told)
+    assert "Messages pass unchecked. Messages of the route some passed unchecked, 1" in page.text
+    assert "Nothing is deduplicated. Nothing of the route every is deduplicated" in page.text
+    assert "route off" not in page.text
+    assert "13 of the accepted, 59 % of all" in page.text
+    assert '<dt>Unchecked</dt><dd class="warm">' in told
+    assert told.count('class="note warm"') == told.count('class="note bad"') == 1
+    quiet = client_at(RUNNING._replace(routes=(off,))).get("/").text
+    assert "<dt>Unchecked</dt><dd>" in quiet
+    assert 'class="note' not in quiet

@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from confluent_kafka import Producer as KafkaProducer
 
 from tests.broker.desk import Desk
 from tests.broker.service import ringfence
@@ -47,6 +48,30 @@ def test_an_input_that_lets_everything_through_is_reported_with_exit_1(desk: Des
     done = tried(desk, desk.input)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "nothing is remembered for this address" in done.stdout
+
+
+def test_an_input_whose_messages_have_no_id_is_reported_with_exit_1(desk: Desk) -> None:
+    desk.create()
+    producer = KafkaProducer(desk.client)
+    for number in range(3):
+        producer.produce(desk.input, b'{"order_id": %d, "customer": "secret"}' % number)
+    assert producer.flush(20) == 0
+    more = 'id = "{json:/orderId}"'
+    config = str(desk.config(more=more))
+    for sample, read in (((), 3), (("2",), 2)):
+        done = ringfence("check", "--config", config, "--sample", *sample)
+        assert done.returncode == 1, done.stdout + done.stderr
+        found = f"of the last {read} messages of {desk.input}, 0 have an id at {{json:/orderId}}"
+        assert found in done.stdout
+        assert "their members are: /order_id, /customer" in done.stdout
+        assert "secret" not in done.stdout + done.stderr
+    assert desk.end(desk.input) == 3
+    desk.service(more=more).wait_ready(1)
+    done = tried(desk, desk.input)
+    assert done.returncode == 1, done.stdout + done.stderr
+    *_, conclusion, live = done.stdout.splitlines()
+    assert conclusion == "One came out, and its copy was kept out."
+    assert live.startswith(f"of the last 3 messages of {desk.input}, 0 have an id")
 
 
 def test_a_topic_that_no_route_reads_is_refused_with_those_that_are(desk: Desk) -> None:

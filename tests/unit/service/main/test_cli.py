@@ -13,6 +13,7 @@ from service.clock import product_version
 from service.config.tokens import parse
 from service.credentials import token_of
 from service.main.cli import main
+from service.main.findings import CheckFinding
 from tests.support.helpers import some
 from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.cli.scripted import Reply, scripted
@@ -283,3 +284,40 @@ def test_pipeline_without_spark_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     _, told = run("pipeline", "tables", code=2)
     assert 'pip install "ringfence-server[spark]"' in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sample"),
+    [
+        ((), None),
+        (("--sample",), 1_000),
+        (("--sample", "20"), 20),
+        (("--sample=20",), 20),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_sample_has_a_default_number(
+    run: Run,
+    faulty: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    sample: int | None,
+    *,
+    is_first: bool,
+) -> None:
+    given = list[object]()
+
+    def findings_of(file: Path, sample: int | None, _say: object) -> list[CheckFinding]:
+        given[:] = file, sample
+        return [CheckFinding([], {}, [], ["orders is right."])]
+
+    monkeypatch.setattr("service.main.findings.findings_of", findings_of)
+    config = ("--config", str(faulty))
+    out, _ = run("check", *((*arguments, *config) if is_first else (*config, *arguments)))
+    assert given == [faulty, sample]
+    assert out == f"orders is right.\n{faulty} is good.\n"
+
+
+def test_a_sample_without_a_message_is_refused(run: Run, faulty: Path) -> None:
+    _, err = run("check", "--config", str(faulty), "--sample", "0", code=2)
+    assert "--sample" in err
