@@ -341,12 +341,13 @@ class _BatchChecks(Checks):
         claim: Claim,
         repetition: Rejection | None,
         blamed: int,
-    ) -> None:
+    ) -> bool:
         """Record that the record is accepted."""
-        super().pass_on(place, record, headers, target, claim, repetition, blamed)
+        is_checked = super().pass_on(place, record, headers, target, claim, repetition, blamed)
         self._at.outputs.clear()
         self._at.replies.clear()
         self._note(place, record, claim, repetition)
+        return is_checked
 
     def reject(
         self,

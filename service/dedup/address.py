@@ -36,6 +36,8 @@ class AddressContext(NamedTuple):
     strategy: Strategy
     memory: CommittedState
     draft: Draft
+    remembers: bool
+    """Whether it detects duplicates, as its settings say."""
 
     @property
     def is_audit(self) -> bool:
@@ -190,7 +192,8 @@ class AddressContexts:
         else:
             memory = self._cache.memory(partition.source, store, cache, strategy)
         draft = memory.begin(settings, self.packed_positions)
-        context = AddressContext(address, cache, settings, strategy, memory, draft)
+        parts = (settings, strategy, memory, draft, settings.remembers)
+        context = AddressContext(address, cache, *parts)
         self.write(context, draft.deletions(cache), self._deletions)
         if store is partition.volatile:
             self._deletions += partition.kept(strategy.kind, cache)

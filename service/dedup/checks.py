@@ -180,7 +180,7 @@ class Checks:
     ) -> None:
         """Count a record that was accepted though its address could check nothing of it."""
         route, tally = self._settings.name, self._tally
-        if not context.settings.remembers:
+        if not context.remembers:
             tally.unchecked[route, Unchecked.OFF] += 1
             return
         if (
@@ -414,7 +414,7 @@ class Checks:
 
 def counts(context: AddressContext, claim: Claim) -> bool:
     """Whether the address checks and remembers this claim."""
-    return context.settings.remembers and context.strategy.claims(claim)
+    return context.remembers and context.strategy.claims(claim)
 
 
 def has_bookmarks(context: AddressContext) -> bool:

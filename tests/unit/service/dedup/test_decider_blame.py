@@ -52,7 +52,7 @@ def poisonous(monkeypatch: pytest.MonkeyPatch) -> None:
         raise_for(headers)
         return read_claim(headers, *rest)
 
-    monkeypatch.setattr(checks_module, "read_claim", read)
+    monkeypatch.setattr("service.dedup.claim.read_claim", read)
 
 
 def write(living: Living, value: bytes, *headers: Header, partition: int = 0) -> None:
@@ -108,13 +108,13 @@ def test_no_record_is_blamed_for_what_a_failed_one_has_left_in_a_draft(
 
     def pass_on(
         checks: checks_module.Checks, context: AddressContext, record: Record, *rest: Any
-    ) -> None:
+    ) -> bool:
         if any(context.draft is each for each in tainted):
             raise KeyError(record.value())
         if record.value() == POISON:
             tainted.append(context.draft)
             raise FORESEEN_BY_NOBODY
-        genuine(checks, context, record, *rest)
+        return genuine(checks, context, record, *rest)
 
     monkeypatch.setattr(checks_module.Checks, "pass_on", pass_on)
     living = Living(batch_records_max=20)

@@ -179,7 +179,8 @@ def test_what_wants_a_part_of_its_claim_has_no_place_in_a_stream() -> None:
     claim, strategy = said("P", 2, 1, 3), STRATEGIES["ordered"]
     assert strategy.claims(claim)
     for part in ("publisher", "number", "previous", "stream"):
-        assert not strategy.claims(claim._replace(**{part: None})), part
+        without: dict[str, Any] = {part: None}
+        assert not strategy.claims(claim._replace(**without)), part
     assert not strategy.claims(claim._replace(number=0))
 
 
