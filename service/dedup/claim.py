@@ -26,7 +26,7 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup.field import Absence, Field, pieces_of
+from service.dedup.field import Field, NoField, pieces_of
 from service.dedup.record import Record, RejectedError
 from service.kafka.model import UNREADABLE
 from state.model import NO_CLAIM, Claim, PartitionId
@@ -222,12 +222,12 @@ class ClaimReader:
             found.append(value)
         return b"".join(found)
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:
         """Return the id of a record, or why it has none."""
         found = []
         for piece in self._pieces:
             value = piece if isinstance(piece, bytes) else piece.read(record, headers)
-            if isinstance(value, Absence):
+            if isinstance(value, NoField):
                 return value
             found.append(value)
         return b"".join(found)
@@ -271,7 +271,7 @@ def claim_of(
         claim, found = read_claim(headers, frozenset()), identifier.read(record, headers)
         if isinstance(found, bytes):
             claim = named(claim, found)
-        elif found is Absence.UNREADABLE:
+        elif found is NoField.UNREADABLE:
             claim = claim._replace(is_unreadable=True)
     return published(claim, headers, names) if names else claim
 

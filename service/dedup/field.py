@@ -23,7 +23,7 @@ from service.schemas.errors import UndecodableError
 from service.schemas.json_text import member_of, parsed, tokens_of
 
 
-class Absence(Enum):
+class NoField(Enum):
     """Why a record has no text for a field."""
 
     MISSING = "it does not have the field"
@@ -33,13 +33,13 @@ class Absence(Enum):
 class UnrenderableError(ValueError):
     """The record lacks a field; the message names it and says why."""
 
-    absence = Absence.MISSING
+    absence = NoField.MISSING
 
 
 class UnreadableError(UnrenderableError):
     """The document that would have the field cannot be decoded; the message says why."""
 
-    absence = Absence.UNREADABLE
+    absence = NoField.UNREADABLE
 
 
 class Field(ABC):
@@ -66,10 +66,10 @@ class Field(ABC):
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the field of a record, or None if the record lacks it."""
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:
         """Return the field of a record, or why there is none."""
         found = self.of(record, headers)
-        return Absence.MISSING if found is None else found
+        return NoField.MISSING if found is None else found
 
     def why_missing(self, record: Record) -> str:  # noqa: ARG002 - of a member it depends on it
         """Return why a record lacks the field."""
@@ -170,7 +170,7 @@ class MemberField(Field):
         except UnrenderableError:
             return None
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:  # noqa: ARG002 - as every field
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:  # noqa: ARG002 - as every field
         """Return the text of the member, or why there is none."""
         try:
             return self._found(record.key() if self.in_key else record.value())
@@ -277,7 +277,7 @@ class ContentField(Field):
         except UnrenderableError:
             return None
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:  # noqa: ARG002 - as every field
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:  # noqa: ARG002 - as every field
         """Return the digest, or why there is none."""
         try:
             return self._found(record.value())
@@ -330,14 +330,14 @@ class FirstField(Field):
         found = (each.of(record, headers) for each in self.choices)
         return next((each for each in found if each is not None), None)
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:
         """Return the first that the record has, or why it has none of them."""
-        absence = Absence.MISSING
+        absence = NoField.MISSING
         for each in self.choices:
             found = each.read(record, headers)
             if isinstance(found, bytes):
                 return found
-            if found is Absence.UNREADABLE:
+            if found is NoField.UNREADABLE:
                 absence = found
         return absence
 
@@ -376,7 +376,7 @@ class FilteredField(Field):
         """Return the filtered field, or None if the record lacks it."""
         return self.of_field(self.inner.of(record, headers))
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:
         """Return the filtered field, or why there is none."""
         found = self.inner.read(record, headers)
         return self._filtered(found) if isinstance(found, bytes) else found
@@ -429,7 +429,7 @@ class EscapedField(Field):
         """Return the escaped field, or None if the record lacks it."""
         return self.of_field(self.inner.of(record, headers))
 
-    def read(self, record: Record, headers: Headers) -> bytes | Absence:
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:
         """Return the escaped field, or why there is none."""
         found = self.inner.read(record, headers)
         return self._escaped(found) if isinstance(found, bytes) else found

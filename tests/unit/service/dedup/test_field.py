@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from service.config.model import SchemaRegistrySettings
 from service.config.templates import FIELD
 from service.dedup.claim import identifier_of
-from service.dedup.field import UNNAMED, Field, UnrenderableError, compiled_name, field_of
+from service.dedup.field import (
+    UNNAMED,
+    Field,
+    NoField,
+    UnrenderableError,
+    compiled_name,
+    field_of,
+)
 from service.schemas.documents import Documents, connect, use
 from service.schemas.errors import RegistryUnavailableError
 from service.schemas.registry import RegisteredSchema
@@ -265,3 +272,47 @@ def test_compiled_code_reads_the_key_and_headers_whose_names_c_can_hold(
 
 def test_no_field_has_no_compiled_name() -> None:
     assert compiled_name(None) is None
+
+
+@rows(
+    ("text", "value", "absence"),
+    {
+        "a member": ("{json:/id}", b"{}", NoField.MISSING),
+        "null": ("{json:/id}", b'{"id": null}', NoField.MISSING),
+        "no text": ("{json:/id}", b'{"id": []}', NoField.MISSING),
+        "no value": ("{json:/id}", None, NoField.MISSING),
+        "no JSON": ("{json:/id}", b"id", NoField.UNREADABLE),
+        "a byte order mark": ("{json:/id}", b'\xef\xbb\xbf{"id": 1}', NoField.UNREADABLE),
+        "not UTF-8": ("{json:/id}", b'{"id": "\xff"}', NoField.UNREADABLE),
+        "a key": ("{key-json:/id}", b"id", NoField.MISSING),
+        "content": ("{sha256-json:/id}", b"{}", NoField.MISSING),
+        "content, no JSON": ("{sha256-json:/id}", b"{", NoField.UNREADABLE),
+        "a header": ("{header:id}", b"id", NoField.MISSING),
+        "a digest": ("{sha256:value}", None, NoField.MISSING),
+        "a filter": ("{lower:json:/id}", b"{", NoField.UNREADABLE),
+        "one of several": ("{json:/id or header:id}", b"{", NoField.UNREADABLE),
+        "none of several": ("{header:id or json:/id}", b"{}", NoField.MISSING),
+        "a schema": ("{schema:/id}", payload(1, b"\x00"), NoField.MISSING),
+        "an unknown schema": ("{schema:/id}", payload(77, b""), NoField.UNREADABLE),
+        "other bytes": ("{schema:/id}", b"{}", NoField.UNREADABLE),
+    },
+)
+def test_a_document_that_cannot_be_decoded_is_told_from_one_without_the_field(
+    registry: FakeRegistry, text: str, value: bytes | None, absence: NoField
+) -> None:
+    registry.register("orders-value", "AVRO", AVRO)
+    message = record(0, value=value, key=b"{}")
+    for template in (text, f"{text}-{{key}}"):  # alone, and escaped
+        reader = some(identifier_of(template))
+        assert reader.of(message, []) is None
+        assert reader.read(message, []) is absence
+        assert reader.missing(message, []).read(message, []) is absence
+
+
+@pytest.mark.parametrize(
+    "template", ["{json:/order/id}", "{lower:json:/order/id}|{json:/order/n}", "{key}-{header:a}"]
+)
+def test_what_is_read_is_the_id(template: str) -> None:
+    message, headers = record(0, value=DOCUMENT), [("a", b"b")]
+    reader = some(identifier_of(template))
+    assert reader.read(message, headers) == reader.of(message, headers) is not None
