@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from service.config.addresses import settings_of
 from service.config.load import Config
 from service.config.model import EXPRESSION_MARKER, RouteSettings
+from service.config.templates import FIELD, unmarked
 from service.dedup.claim import is_stamp
-from service.dedup.field import FIELD
 
 _SHAPES = {"sha256:value": b"[0-9a-f]{64}"}
 """What the fields of a template give, where that has a shape."""
@@ -40,7 +40,8 @@ def _may_yield(route: RouteSettings, address: str) -> bool:
     if FIELD.search(route.address):
         return True
     return any(
-        name.startswith(EXPRESSION_MARKER) or route.address.replace("{topic}", name) == address
+        name.startswith(EXPRESSION_MARKER)
+        or unmarked(route.address).replace("{topic}", name) == address
         for name in route.inputs
     )
 
@@ -55,7 +56,7 @@ def _may_make(route: RouteSettings, identifier: bytes) -> bool:
 
 def _pattern(template: str) -> Iterator[bytes]:
     """Yield the parts of an expression for what a template with one field gives."""
-    before, field, after = FIELD.split(template)
+    before, field, after = FIELD.split(unmarked(template))
     yield re.escape(before.encode())
     yield _SHAPES.get(field, b".*")
     yield re.escape(after.encode())
