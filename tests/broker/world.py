@@ -58,6 +58,7 @@ class Manner(NamedTuple):
     route: str = ""
     api: str = ""
     session_ms: int = 6_000
+    batch_records: int = 200
 
 
 PLAIN: Final = Manner()
@@ -121,7 +122,7 @@ class World(Stage):
             port,
             service=f"""
 instance = "{instance}"
-batch_records_max = 200
+batch_records_max = {self.manner.batch_records}
 transaction_timeout_ms = 3000
 workers = {self.manner.workers}
 {self.manner.service}

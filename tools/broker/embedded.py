@@ -88,9 +88,7 @@ class EmbeddedBroker:
         """Start it unless it runs, and wait until it answers."""
         if self.is_alive:
             return
-        cluster_id = self._cluster_id if self._leader is None else self._leader.cluster_id
-        command = prepare(self.node, self._properties, self._machine, cluster_id)
-        self._process = _STARTER.submit(_launch, command, self.node).result(timeout=60)
+        self._process = _STARTER.submit(_launch, self._command(), self.node).result(timeout=60)
         try:
             self._expect_answer(self._process)
         except BaseException:  # Ctrl-C while waiting is one
@@ -149,6 +147,11 @@ class EmbeddedBroker:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _command(self) -> list[str]:
+        """Prepare the folder, and return the command that runs the broker on it."""
+        cluster_id = self._cluster_id if self._leader is None else self._leader.cluster_id
+        return prepare(self.node, self._properties, self._machine, cluster_id)
 
     def _expect_answer(self, process: subprocess.Popen[bytes]) -> None:
         if wait_until_ready(self.client_properties, lambda: self.is_alive):

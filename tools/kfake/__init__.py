@@ -1,0 +1,1 @@
+"""The program of the second broker of the suites, which tools/broker/kfake.py starts."""
