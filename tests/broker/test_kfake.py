@@ -1,4 +1,4 @@
-"""The service on kfake, the broker of the Go client franz-go: it shares no code with Apache Kafka."""
+"""The service on kfake, the broker of franz-go, which shares no code with Apache Kafka."""
 
 from collections.abc import Iterator
 from pathlib import Path
