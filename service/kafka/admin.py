@@ -270,6 +270,18 @@ class KafkaClusterAdmin:
         for future in deletions.values():
             future.add_done_callback(_log_refusal)
 
+    def deletion_fault(self, source: PartitionId, offset: int) -> KafkaError | None:
+        """Request deletion of the records of a partition before an offset; return the refusal."""
+        place = TopicPartition(*source, offset)
+        with self._admin() as admin:
+            deletion = admin.delete_records([place], request_timeout=REQUEST_TIMEOUT_S)[place]
+            try:
+                answered(deletion)
+            except KafkaException as error:
+                fault: KafkaError = error.args[0]
+                return fault
+        return None
+
     def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
         """Return all partitions that the group's members own; None during a rebalance."""
         # The older call, without its deprecation warning: `describe_consumer_groups` aborts the

@@ -1,4 +1,7 @@
-"""`ringfence check`: compares the configuration with the broker, and changes nothing."""
+"""`ringfence check`: compares the configuration with the broker, and changes nothing.
+
+Only with `--probe` it also tests the broker's behaviour, and so writes to the metadata topic.
+"""
 
 import math
 import resource
@@ -40,6 +43,7 @@ from service.kafka.acls import (
     unseen,
     user_of,
 )
+from service.kafka.admin import KafkaClusterAdmin
 from service.kafka.clients import Clients, KafkaClients
 from service.kafka.connection_probe import answers, unanswered
 from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS
@@ -59,16 +63,18 @@ from service.kafka.topics import (
 )
 from service.main.targets import compression_warnings, target_warnings, unreported_warnings
 from service.main.template_warnings import kept_templates, shared_addresses
+from service.metadata.broker_behaviour import verify_behaviour
 from service.metadata.effective_config import EffectiveConfig, in_effect
 from service.metadata.layout import Topology, contradiction
 from service.native.path import chosen
-from service.processor.input_topics import internal_topics, target_topics
+from service.processor.input_topics import internal_topics, make_config_topic, target_topics
 from service.queries import sizing
 from service.schemas import registry
 from service.schemas.errors import RegistryUnavailableError
 from service.supervisor.watchdog import descriptors_needed
 from service.telemetry.metrics import valid_until_s
 from state.cache import FULL
+from state.model import PartitionId
 from state.store import MORE_OPEN_FILES
 
 _MIB: Final = 1024 * 1024
@@ -155,21 +161,51 @@ class CheckReport(NamedTuple):
     outputs: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
+    def warned(self, *warnings: str) -> "CheckReport":
+        """Return the report with further warnings."""
+        return self._replace(warnings=(*self.warnings, *warnings))
 
-def check(config: Config, invalid_routes: Collection[str] = ()) -> CheckReport:
+
+def check(
+    config: Config, invalid_routes: Collection[str] = (), *, probes: bool = False
+) -> CheckReport:
     """Check the configuration against the broker; raise ExitError 3 if it does not answer.
 
     `invalid_routes` are names of routes with invalid settings, which have defaults here. They are
-    not compared with the first start.
+    not compared with the first start. `probes`: test the broker's behaviour too, unless there are
+    problems; ExitError 3 if it fails.
     """
     clients = KafkaClients(config)
     answers(clients.connecting())
     try:
-        rights = KafkaAclQueries(clients.admin())
-        return report_in_effect(config, clients, rights, SystemClock(), invalid_routes)
+        rights, clock = KafkaAclQueries(clients.admin()), SystemClock()
+        report = report_in_effect(config, clients, rights, clock, invalid_routes)
+        if not probes:
+            return report
+        if report.problems:
+            return report.warned("the broker was not probed: correct the problems first")
+        make_config_topic(config.service, clients.cluster)
+        verify_behaviour(clients, config_topic(config.service.group_id), clock)
+        return report.warned(*deletion_warnings(config, clients.cluster))
     except KafkaException as error:
         failed = fault_of(without_frames(error).args[0])
     raise unanswered(clients.connecting(), failed.cause, (OFFSETS, TRANSACTIONS))
+
+
+def deletion_warnings(config: Config, cluster: KafkaClusterAdmin) -> Iterator[str]:
+    """Yield a sentence if the broker does not delete records, which only costs space.
+
+    The request is for the first offset of the repartition topic, so nothing is deleted.
+    """
+    source = PartitionId(by_address(config.service.group_id), 0)
+    if source.topic not in cluster.topics([source.topic]):
+        return
+    fault = cluster.deletion_fault(source, cluster.starts([source])[source])
+    if fault is not None:
+        yield (
+            f"the broker does not delete records of {source.topic} ({fault.name()}: {fault.str()});"
+            " the topic grows without end"
+        )
 
 
 def report_in_effect(

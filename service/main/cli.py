@@ -231,6 +231,13 @@ def check(
             help="Look for ids in the newest messages of each input; 1,000 without a number.",
         ),
     ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Also test the broker's transactions, in the topic <group_id>.config.",
+        ),
+    ] = False,
 ) -> None:
     """Check the configuration, then the broker.
 
@@ -238,7 +245,7 @@ def check(
     """
     from service.main.findings import findings_of, listed
 
-    findings = findings_of(config_file, sample, _say)
+    findings = findings_of(config_file, sample, _say, probes=probe)
     found = list(dict.fromkeys(problem for finding in findings for problem in finding.problems))
     for finding in findings:
         for name, topics in finding.topics.items():

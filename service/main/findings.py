@@ -33,22 +33,27 @@ class CheckFinding(NamedTuple):
     """What was found and is right."""
 
 
-def findings_of(config_file: Path, sample: int | None, say: Say) -> list[CheckFinding]:
+def findings_of(
+    config_file: Path, sample: int | None, say: Say, *, probes: bool = False
+) -> list[CheckFinding]:
     """Check what a file configures: the service, a bridge, or both.
 
-    `sample` is how many of the newest messages of each input are looked at. If a broker does not
-    answer, the problems found so far are said before the ExitError.
+    `sample` is how many of the newest messages of each input are looked at, `probes` as in
+    `service.main.check`. If a broker does not answer, the problems found so far are said before the
+    ExitError.
     """
     sections = (read_document(config_file, []) or {}).keys()
     findings = []
     if not ("bridge" in sections and sections <= BRIDGE_SECTIONS):
-        findings.append(_check_service(config_file, sample, say))
+        findings.append(_check_service(config_file, sample, say, probes=probes))
     if "bridge" in sections:
         findings.append(_check_bridge(config_file, say))
     return findings
 
 
-def _check_service(config_file: Path, sample: int | None, say: Say) -> CheckFinding:
+def _check_service(
+    config_file: Path, sample: int | None, say: Say, *, probes: bool
+) -> CheckFinding:
     config, problems = load_lenient(config_file, os.environ)
     refused = property_problems(config) if config is not None else []
     problems += refused
@@ -62,7 +67,11 @@ def _check_service(config_file: Path, sample: int | None, say: Say) -> CheckFind
         return CheckFinding(problems, {}, warnings)
 
     of_file = [*problems, *reach_of(config.routes, config.addresses).problems]
-    report = _answered(of_file, lambda: ask_broker(config, invalid_routes(problems)), say)
+    report = _answered(
+        of_file,
+        lambda: ask_broker(config, invalid_routes(problems), probes=probes and not problems),
+        say,
+    )
     topics = {"inputs": report.inputs, "outputs": report.outputs}
     found = CheckFinding([*problems, *report.problems], topics, [*warnings, *report.warnings])
     return found if sample is None else _with_sample(found, config, sample, say)

@@ -1,5 +1,8 @@
 """Layout check: compares the topology with the one that was written, and writes what is new.
 
+Before that, the behaviour of a broker that the group does not know is tested
+(`service/metadata/broker_behaviour.py`), and the result is written with the topology.
+
 All processes of a group start at once, and each writer of the metadata topic fences the one before.
 So one task of an instance writes, the others look for what it writes, and a process that was fenced
 pauses for a random time that grows with each attempt and with what an attempt takes. A process that
@@ -18,6 +21,7 @@ from service.config.tasks import ONLY
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import Clients
 from service.kafka.errors import fault_of
+from service.metadata.broker_behaviour import BrokerBehaviourTest
 from service.metadata.file_routes import InstanceFileRoutes
 from service.metadata.image import MetadataImage
 from service.metadata.layout import Topology, contradiction
@@ -58,15 +62,18 @@ def check_layout(
     clock: Clock,
     beat: Callable[[], None],
     is_stopping: Callable[[], bool] = lambda: False,
+    test: BrokerBehaviourTest | None = None,
 ) -> None:
     """Write what is new of the topology; ExitError 5 if it contradicts the one that was written.
+
+    With a `test`, a cluster that has not passed it is tested first; ExitError 3 if it fails.
 
     `now` returns the topology that the settings require. `own` are the routes of this instance's
     file, which are written if they are missing. KafkaException if the broker refuses;
     LayoutContendedError if other processes fence each attempt. A pause also ends, with nothing
     written, once `is_stopping` returns True: the caller must not decide anything then.
     """
-    if _is_written(now, own, follower):
+    if _is_written(now, own, follower, test):
         return
     chance = random.Random(f"{own.instance}/{clients.part.label}")  # noqa: S311 - no secret
     writer = MetadataWriter(lambda: clients, topic, clock)
@@ -79,13 +86,13 @@ def check_layout(
             clock.sleep(pause_s / looks)
             beat()
             follower.poll()
-            if is_stopping() or _is_written(now, own, follower):
+            if is_stopping() or _is_written(now, own, follower, test):
                 return
         attempts += 1
         beat()  # each attempt may take most of a minute
         begun_s = clock.monotonic_s()
         try:
-            writer.write_once(_change(now, own))
+            _attempt(writer, now, own, follower, test)
         except KafkaException as error:
             if fault_of(error.args[0]).fenced:
                 if attempts == _ATTEMPTS_MAX:
@@ -99,23 +106,48 @@ def check_layout(
         beat()
 
 
+def _attempt(
+    writer: MetadataWriter,
+    now: Callable[[MetadataImage], Topology],
+    own: InstanceFileRoutes,
+    follower: MetadataReader,
+    test: BrokerBehaviourTest | None,
+) -> None:
+    if test is not None and not _has_passed(test, follower.settings):
+        test.run()
+    writer.write_once(_change(now, own, test))
+
+
 def _is_written(
-    now: Callable[[MetadataImage], Topology], own: InstanceFileRoutes, follower: MetadataReader
+    now: Callable[[MetadataImage], Topology],
+    own: InstanceFileRoutes,
+    follower: MetadataReader,
+    test: BrokerBehaviourTest | None,
 ) -> bool:
     settings = follower.settings
     expected = now(settings)
-    return _checked(settings, expected) == expected and settings.file_routes.has(own)
+    is_whole = _checked(settings, expected) == expected and settings.file_routes.has(own)
+    return is_whole and _has_passed(test, settings)
+
+
+def _has_passed(test: BrokerBehaviourTest | None, settings: MetadataImage) -> bool:
+    return test is None or settings.tested_cluster == test.cluster_id
 
 
 def _change(
-    now: Callable[[MetadataImage], Topology], own: InstanceFileRoutes
+    now: Callable[[MetadataImage], Topology],
+    own: InstanceFileRoutes,
+    test: BrokerBehaviourTest | None,
 ) -> Callable[[MetadataImage], Sequence[MetadataRecord]]:
     def change(settings: MetadataImage) -> Sequence[MetadataRecord]:
         expected = now(settings)  # the settings may be newer than what we have read
         _checked(settings, expected)
-        if settings.file_routes.has(own):  # another process of this instance was first
-            return [expected.record]
-        return [settings.file_routes.record_of(own), expected.record]
+        records = [expected.record]
+        if not settings.file_routes.has(own):  # else another process of this instance was first
+            records.insert(0, settings.file_routes.record_of(own))
+        if test is not None and not _has_passed(test, settings):
+            records.append(test.passed)
+        return records
 
     return change
 

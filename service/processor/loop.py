@@ -25,6 +25,7 @@ from service.kafka.clients import Clients
 from service.kafka.compression import Compression
 from service.kafka.errors import ASTRAY, REBALANCED, without_frames
 from service.kafka.topics import config_topic
+from service.metadata.broker_behaviour import behaviour_test
 from service.metadata.file_routes import InstanceFileRoutes
 from service.metadata.sessions import SessionTable
 from service.metadata.topic import MetadataReader
@@ -62,8 +63,13 @@ class Loop:
         reporter: Reporter,
         retry_policy: RetryPolicy,
         is_stopping: Callable[[], bool] = lambda: False,
+        *,
+        tests_broker: bool = False,
     ) -> None:
-        """`is_stopping` ends a start that waits for other processes of the group."""
+        """`is_stopping` ends a start that waits for other processes of the group.
+
+        `tests_broker`: a cluster that is new to the group has to pass the test of its behaviour.
+        """
         service = config.service
         self._clock, self.reporter, self._retry_policy = clock, reporter, retry_policy
         retry_policy.begin_life()
@@ -98,6 +104,7 @@ class Loop:
                 clock,
                 reporter.beat,
                 is_stopping,
+                behaviour_test(clients, topic, clock, reporter.beat) if tests_broker else None,
             )
             self.assignment = Assignment(
                 clients, stores, self.cache, service, clock, active_settings.inputs.suspect

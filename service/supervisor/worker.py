@@ -91,11 +91,13 @@ class LoopRunner:
         fenced_s: float = float("-inf"),
         *,
         resumes: bool = False,
+        tests_broker: bool = False,
     ) -> None:
         """`fenced_s`: when a process of this name was last fenced, by the monotonic clock.
 
         `resumes`: an earlier process of this worker had joined the group, so the broker address is
         known to be right, and the worker waits longer for the broker.
+        `tests_broker`: see `Loop`.
         """
         self._config = config
         self._clients = clients
@@ -112,6 +114,7 @@ class LoopRunner:
         """When it was last fenced as a producer."""
         self._member_fenced_s: list[float] = []
         self._resumes = resumes
+        self._tests_broker = tests_broker
         self._cluster: ClusterAdmin | None = None
 
     def stop(self) -> None:
@@ -236,6 +239,7 @@ class LoopRunner:
                     self._reporter,
                     self._retry_policy,
                     lambda: self._stopping,
+                    tests_broker=self._tests_broker,
                 )
             except LayoutContendedError as contended:
                 self._retry_policy.wait_again(str(without_frames(contended)))

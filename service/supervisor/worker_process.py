@@ -102,6 +102,7 @@ class WorkerProcess:
             self._inbox,
             setup.fenced_s,
             resumes=setup.resumes,
+            tests_broker=True,
         )
         self._watchdog = Watchdog(self._board, setup.hang_limit_s)
         self._channel: Channel[ToWorker, ToSupervisor] = Channel(

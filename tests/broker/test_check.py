@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.desk import Desk, sentence
+from tests.broker.reading import drained
 from tests.broker.service import ringfence
 from tests.broker.topics import create_topic
 from tests.support.waiting import eventually
@@ -47,6 +48,25 @@ def test_check_names_five_faults_at_once_each_with_its_fix(desk: Desk) -> None:
         after = said.partition(what)[2]
         assert after, f"{what} is not named in\n{said}"
         assert fix in after.partition("fix: ")[2].partition("\n")[0], said
+
+
+def test_check_tests_transactions_where_it_is_told_to_and_else_writes_nothing(desk: Desk) -> None:
+    desk.create()
+    address = f'[[routes]]\ninputs = ["{desk.input}-too"]\nscope = "address"'
+    desk.create(f"{desk.input}-too", f"{desk.input}-too.unique", f"{desk.input}-too.dlq")
+    config = desk.config(more=address)
+    assert command("check", config).returncode == 0
+    done = ringfence("check", "--probe", "--config", str(config))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert desk.count(f"{desk.group}.config") == 2, "both committed records of one test"
+    service = desk.service(more=address)
+    service.wait_ready(14)
+    service.stop()
+    done = ringfence("check", "--probe", "--config", str(config))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    keys = [each.record.key for each in drained(desk.client, f"{desk.group}.config", 1)]
+    assert keys.count(b'["probe"]') >= 6
+    assert keys.count(b'["broker"]') == 1
 
 
 def test_serve_ends_with_3_when_the_broker_cannot_be_reached(desk: Desk) -> None:

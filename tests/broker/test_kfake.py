@@ -56,8 +56,9 @@ def test_a_hundred_thousand_messages_have_one_fate_each_while_both_sides_are_kil
 def test_check_and_the_service_accept_kfake(kfake: Kfake, tmp_path: Path) -> None:
     with Desk(kfake.client_properties, tmp_path, "kfake-desk") as desk:
         desk.create()
-        done = ringfence("check", "--config", str(desk.config()))
+        done = ringfence("check", "--probe", "--config", str(desk.config()))
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "warning" not in done.stderr
         desk.send(b"1", b"2", b"1")
         desk.serve_to_end()
         assert (desk.count(desk.output), desk.count(desk.letters)) == (2, 1)

@@ -32,6 +32,9 @@ Callback = Callable[["FakeConsumer", list[TopicPartition]], None]
 class FakeConsumer:
     """One read_committed consumer with `auto.offset.reset=error`."""
 
+    filters = True
+    """Whether it leaves out records of aborted transactions."""
+
     def __init__(
         self,
         log: FakeCluster,
@@ -320,7 +323,7 @@ class FakeConsumer:
         batch = log.unreadable_at(offset)
         if batch is not None:
             return [_refused(log, batch)]
-        entries, onward = log.read(offset, records_max, committed=True)
+        entries, onward = log.read(offset, records_max, committed=self.filters)
         if entries and self._is_on_its_way(source):
             self.withheld.add(source)
             return []

@@ -182,7 +182,9 @@ class Living:
     def clients(self, instance: str = "0") -> FakeClients:
         return FakeClients(self.cluster, GROUP, instance)
 
-    def loop(self, instance: str = "0", stores: Stores | None = None) -> Loop:
+    def loop(
+        self, instance: str = "0", stores: Stores | None = None, *, tests_broker: bool = False
+    ) -> Loop:
         """A loop that has not turned yet."""
         clients = self.clients(instance)
         return Loop(
@@ -192,6 +194,7 @@ class Living:
             self.clock,
             self.watch,
             self.retry_policy,
+            tests_broker=tests_broker,
         )
 
     def running(self) -> Loop:
@@ -201,9 +204,15 @@ class Living:
         loop.turn()
         return loop
 
-    def worker(self) -> LoopRunner:
+    def worker(self, *, tests_broker: bool = False) -> LoopRunner:
         return LoopRunner(
-            self.config, self.clients, self.stores, self.clock, self.watch, self.inbox
+            self.config,
+            self.clients,
+            self.stores,
+            self.clock,
+            self.watch,
+            self.inbox,
+            tests_broker=tests_broker,
         )
 
 
