@@ -4,6 +4,7 @@ Only this module imports testcontainers, and it is imported on demand: nothing e
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -55,14 +56,19 @@ class ContainerBroker(Uncontrolled):
         if self._container is not None:
             return
         try:
-            container = KafkaContainer(_IMAGE).with_kraft()
+            # Known before it starts: one whose start fails half-way has to be removed as well.
+            self._container = KafkaContainer(_IMAGE).with_kraft()
             for name, value in self._properties.items():
-                container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
-            self._container = container.start(timeout=int(START_TIMEOUT_S))
-        except (DockerException, TimeoutError) as error:
+                self._container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
+            self._container.start(timeout=int(START_TIMEOUT_S))
+        except BaseException as error:
+            self._remove()
+            if not isinstance(error, Exception):  # Ctrl-C while waiting
+                raise
+            # testcontainers raises whatever an engine's answer makes it stumble over.
             message = (
-                f"No broker in a container ({error}): start a container engine, or unset"
-                " RINGFENCE_BROKER to get an embedded one."
+                f"No broker in a container ({type(error).__name__}: {error}): start a container"
+                " engine, or unset RINGFENCE_BROKER to get an embedded one."
             )
             raise BrokerError(message) from error
         if not wait_until_ready(self.client_properties):
@@ -78,6 +84,12 @@ class ContainerBroker(Uncontrolled):
         if self._container is not None:
             self._container.stop()
             self._container = None
+
+    def _remove(self) -> None:
+        """Remove what a failed start has left, as far as the engine answers."""
+        with suppress(DockerException):
+            self.stop()
+        self._container = None
 
     def __enter__(self) -> Self:
         self.start()
