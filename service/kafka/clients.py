@@ -135,8 +135,21 @@ class Makers(NamedTuple):
 class KafkaClients:
     """Clients of a real cluster."""
 
-    def __init__(self, config: Config, part: Task = ONLY, makers: Makers | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        part: Task = ONLY,
+        makers: Makers | None = None,
+        on_throttle: Callable[[float], None] | None = None,
+    ) -> None:
+        """`on_throttle` receives the seconds for which a quota of the broker delays a client.
+
+        It is called while the loop's consumer or producer is polled, and must not raise.
+        """
         self._config = config
+        self._throttled: dict[str, object] = {}
+        if on_throttle is not None:
+            self._throttled = {"throttle_cb": lambda event: on_throttle(event.throttle_time)}
         self.part = part
         self._makers = makers or Makers(Consumer, Producer)
 
@@ -169,6 +182,7 @@ class KafkaClients:
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),
+            **self._throttled,
         }
         properties = self._reading_properties(owned)
         log = ConsumerLog(properties, on_doubt, LIBRDKAFKA)
@@ -220,6 +234,7 @@ class KafkaClients:
             "allow.auto.create.topics": False,
             "error_cb": on_error,
             "log.connection.close": True,
+            **self._throttled,
         }
         if waits_for_flush:
             # Below `message.timeout.ms`, which librdkafka limits to that of the transaction.

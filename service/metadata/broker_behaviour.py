@@ -69,7 +69,7 @@ def verify_behaviour(
     KafkaException if it refuses a request, does not answer, or another writer interferes.
     """
     with closing(clients.restorer()) as reader:
-        probe = _Probe(clients.settings_producer(), reader, topic, clock, beat)
+        probe = _BehaviourProbe(clients.settings_producer(), reader, topic, clock, beat)
         fault = probe.fault()
     if fault is not None:
         raise ExitError(
@@ -79,7 +79,7 @@ def verify_behaviour(
         )
 
 
-class _Probe:
+class _BehaviourProbe:
     """The transactions of one test, and what was read of them."""
 
     def __init__(

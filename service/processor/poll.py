@@ -165,7 +165,7 @@ class Poller:
         if took_s > _PIECE_S:
             fitting = max(1, int(records * _PIECE_S / took_s))
             self.records_at_once = min(self.records_at_once, fitting)
-        elif self.records_at_once < _AT_ONCE:
+        elif self.records_at_once < _AT_ONCE and not self._reporter.is_throttled:
             quarter = max(1, self.records_at_once // 4)
             self.records_at_once = min(_AT_ONCE, self.records_at_once + quarter)
 
@@ -177,8 +177,8 @@ class Poller:
         )
 
     def committed(self) -> None:
-        """Allow several pieces again after a commit."""
-        self._is_single_piece = False
+        """Allow several pieces again after a commit, unless a quota of the broker delays us."""
+        self._is_single_piece = self._reporter.is_throttled
 
     def run_callbacks(self) -> None:
         """Poll once, so that pending rebalance callbacks run before a commit without a read."""

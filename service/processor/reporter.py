@@ -197,6 +197,8 @@ _PUBLISH_S: Final = 0.25
 
 _NOTED_MS: Final = 2_000
 """A block that has lasted for so long is logged."""
+_THROTTLED_S: Final = 10.0
+"""How long a quota counts as effective after its last delay: the broker measures over as long."""
 _NAMES_MAX: Final = 5
 """How many partitions such a line names."""
 
@@ -237,6 +239,7 @@ class Reporter:
         """The address that was logged to need more memory than the limit."""
         self.address_counters = AddressCounters(clock.wall_ms())
         """Record counts by address."""
+        self._throttled_until_s = float("-inf")
         self._waiting_for: str | None = None
         self._stands_still = False
         self._config_revision = 0
@@ -321,6 +324,20 @@ class Reporter:
         """Count and log an error that the client reported."""
         self.metrics.client_error(name)
         _log.warning("client_error", error=name, text=text)
+
+    def throttled(self, duration_s: float) -> None:
+        """Note that a quota of the broker delays a client for so long."""
+        self.metrics.throttled(duration_s)
+        if duration_s <= 0:
+            return  # the client reports the end of a series so
+        if not self.is_throttled:
+            _log.warning("throttled", seconds=round(duration_s, 3))
+        self._throttled_until_s = self._clock.monotonic_s() + duration_s + _THROTTLED_S
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a quota of the broker delays the clients, or did lately."""
+        return self._clock.monotonic_s() < self._throttled_until_s
 
     def waiting(self, sentence: str, *, stands_still: bool = False) -> None:
         """Set the status to waiting; `sentence` says what for.

@@ -20,6 +20,9 @@ _OPEN_TRANSACTION_S: Final = 900.0
 _CUT_OFF_S: Final = 20.0
 BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse all work before the process ends with exit code 3."""
+THROTTLED: Final = (
+    "the broker, which throttles this client (quota); raise the quota of its user or client id"
+)
 _SILENT_S: Final = 2.0
 """A transaction request that is unanswered for longer counts as a wait."""
 
@@ -69,7 +72,12 @@ class RetryPolicy:
         """Handle a moment of a transaction in which the broker has not responded for so long."""
         self._reporter.beat()
         if waited_s >= _SILENT_S and self._waiting_since_s is None:  # else the reason is known
-            self.wait("the broker, which leaves a transaction unanswered", until_commit=True)
+            sentence = "the broker, which leaves a transaction unanswered"
+            self.wait(self.cause_of(sentence), until_commit=True)
+
+    def cause_of(self, sentence: str) -> str:
+        """Return the sentence of a wait for the broker, or the quota that is its likely cause."""
+        return THROTTLED if self._reporter.is_throttled else sentence
 
     def back_off(self, sentence: str, *, until_commit: bool = False) -> None:
         """Note the wait and sleep, longer after each failure in a row.

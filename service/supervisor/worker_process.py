@@ -84,9 +84,10 @@ class WorkerProcess:
         if self._fast_path.fault:
             _log.warning("fast_path_in_python", cause=self._fast_path.fault)
         self._metrics.fast_path(self._fast_path.name, service.fast_path)
-        clients = KafkaClients(setup.config, setup.task, self._fast_path.use())
-        self._cluster = clients.cluster
         reporter = Reporter(service, clock, self._board, self._metrics, self._tracer)
+        makers = self._fast_path.use()
+        clients = KafkaClients(setup.config, setup.task, makers, reporter.throttled)
+        self._cluster = clients.cluster
         connect(setup.config.schema_registry, self._metrics.schema_lookup, waits=False)
 
         def clients_of_new_loop() -> KafkaClients:

@@ -253,6 +253,10 @@ class Metrics:
         """Count an error that the Kafka client reported, by its name."""
         self._client_errors.labels(code).inc()
 
+    def throttled(self, duration_s: float) -> None:
+        """Add the time for which a quota of the broker delays a client."""
+        self._throttled.inc(duration_s)
+
     def schema_lookup(self, result: str) -> None:
         """Count a schema that the registry was asked for: found, unknown, unusable or failed."""
         self._schema_lookups.labels(result).inc()
@@ -380,6 +384,9 @@ class Metrics:
         )
         self._client_errors = self._counter(
             "client_errors", "Errors reported by the Kafka client.", "code"
+        )
+        self._throttled = self._counter(
+            "throttled_seconds", "Time for which quotas of the broker delayed the Kafka clients."
         )
         self._schema_lookups = self._counter(
             "schema_lookups", "Schemas that a process asked the registry for.", "result"

@@ -15,7 +15,10 @@ _JARS: Final = Jars(
     folder=RUN_FOLDER / f"kafka-tools-{KAFKA_VERSION}",
     options=(f"-Dkafka.version={KAFKA_VERSION}",),
 )
-_CLASSES: Final = {"kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand"}
+_CLASSES: Final = {
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
+}
 
 
 def install(program: str, folder: Path) -> None:

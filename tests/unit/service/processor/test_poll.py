@@ -6,6 +6,8 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from service.dedup.plan import Plan
+from service.kafka.errors import fault_of
 from service.native.records import Records
 from service.processor import poll as poller
 from service.processor.fetcher import topic_partition_of
@@ -423,6 +425,22 @@ def test_after_a_transaction_that_was_too_much_the_next_has_half_a_piece_and_no_
     assert living.committed() == then
     loop.turn()
     assert living.committed() == 20, "and after it, what fits"
+
+
+def test_while_a_quota_is_in_force_transactions_stay_as_small_as_an_abort_has_made_them() -> None:
+    living = Living()
+    loop = living.running()
+    living.send(*map(str, range(20)))
+    living.watch.throttled(5.0)
+    plan = Plan()
+    plan.tally.records_read = 2
+    loop.failures.aborted(fault_of(KafkaError(KafkaError._MSG_TIMED_OUT)), plan)
+    for count in (1, 2, 3):
+        loop.turn()
+        assert living.committed() == count, "one record for each transaction"
+    living.clock.sleep(60)
+    turns(loop, 3)
+    assert living.committed() == 20
 
 
 def test_of_a_transaction_that_is_full_nothing_more_is_asked_for(

@@ -80,6 +80,20 @@ def test_a_reason_that_is_known_says_more_than_that_nobody_answers(world: World)
     assert world.waits_for == "for its replicas"
 
 
+def test_a_quota_is_the_reason_of_a_wait_while_it_is_in_force(world: World) -> None:
+    world.reporter.throttled(2.0)
+    world.policy.on_wait(2.5)
+    assert world.waits_for is not None
+    assert "throttles this client (quota)" in world.waits_for
+    world.clock.sleep(30)
+    assert world.policy.cause_of("the broker") == "the broker"
+
+
+def test_the_end_of_a_quota_is_none(world: World) -> None:
+    world.reporter.throttled(0.0)
+    assert world.policy.cause_of("the broker") == "the broker"
+
+
 def test_a_broker_that_refuses_everything_ends_the_process(world: World) -> None:
     world.policy.back_off("the broker")
     world.clock.sleep(BROKER_PATIENCE_S)
