@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import cast
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import TopicPartition as Place
 
 from state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster
-from tests.fakes.producer import FakeProducer, Place
+from tests.fakes.producer import FakeProducer
 
 
 class AbortedGiver(FakeConsumer):
