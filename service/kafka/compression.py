@@ -2,7 +2,7 @@
 
 A broker compares a batch as it was sent. What a publisher compressed may fit the next topic only
 when it is compressed again, so the producer compresses for as long as there are such records
-(ADR 30). Invariant: a codec that the configuration sets is used as it is, and no other.
+(ADR 28). Invariant: a codec that the configuration sets is used as it is, and no other.
 """
 
 import zlib

@@ -98,15 +98,19 @@ class FailureHandler:
         if fault.of_record and self._poison_records.is_ambiguous:
             self._poison_records.learn(names=self._names_bad_records())
         if not (fault.of_record and self._poison_records.narrow(plan, fault)):
-            if self._reporter.is_throttled:
-                if plan.tally.records_read:
-                    self._poller.narrow(plan.tally.records_read)  # else the quota ends it again
-                sentence = fault.waits_for
-            else:
-                sentence = fault.waits_for or self._explain(fault.cause)
-            sentence = sentence or f"the broker, which answered {fault.cause}; see its log"
-            cause = fault.waits_for or self._retry_policy.cause_of(sentence)
-            self._retry_policy.back_off(cause, until_commit=True)
+            self._back_off(fault, plan)
+
+    def _back_off(self, fault: KafkaFailure, plan: Plan) -> None:
+        """Wait before the batch is read again, and say what for."""
+        is_throttled = self._reporter.is_throttled
+        if is_throttled and plan.tally.records_read:
+            self._poller.narrow(plan.tally.records_read)  # else the quota ends it again
+        sentence = f"the broker, which answered {fault.cause}; see its log"
+        cause = fault.waits_for
+        if cause is None and not is_throttled:
+            cause = self._explain(fault.cause)
+        cause = cause or self._retry_policy.cause_of(sentence)
+        self._retry_policy.back_off(cause, until_commit=True)
 
     def unchanged(self, fault: KafkaFailure) -> None:
         """Handle the abort of an administrator's change without waiting: its client retries."""

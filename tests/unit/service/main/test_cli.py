@@ -307,7 +307,10 @@ def test_a_sample_has_a_default_number(
 ) -> None:
     given = list[object]()
 
-    def findings_of(file: Path, sample: int | None, _say: object) -> list[CheckFinding]:
+    def findings_of(
+        file: Path, sample: int | None, _say: object, *, probes: bool
+    ) -> list[CheckFinding]:
+        assert not probes
         given[:] = file, sample
         return [CheckFinding([], {}, [], ["orders is right."])]
 
