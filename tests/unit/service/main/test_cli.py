@@ -282,7 +282,7 @@ def test_pipeline_without_spark_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyspark", None)
     for name in [each for each in sys.modules if each.partition(".")[0] == "pipeline"]:
         monkeypatch.delitem(sys.modules, name)
-    _, told = run("pipeline", "tables", code=2)
+    _, told = run("pipeline", "tables", "--target", "tables", code=2)
     assert 'pip install "ringfence-server[spark]"' in told
 
 

@@ -186,13 +186,16 @@ def a_broker_with_topics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
     monkeypatch.setattr("service.schemas.registry.check", lambda _settings: None)
 
-    def answered(config: Config, _invalid: Collection[str] = ()) -> CheckReport:
+    def answered(
+        config: Config, _invalid: Collection[str] = (), *, probes: bool = False
+    ) -> CheckReport:
+        assert not probes
         cluster = FakeCluster()
         for name in TOPICS:
             cluster.create_topic(name, 3)
         return report_of(config, FakeAdmin(cluster), FakeRights(cluster))
 
-    monkeypatch.setattr("service.main.check.check", answered)
+    monkeypatch.setattr("service.main.findings.ask_broker", answered)
 
 
 def checked(
