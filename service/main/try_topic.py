@@ -184,7 +184,7 @@ class TryResult(NamedTuple):
         return [f"sent       {' and '.join(self.sent)}", *found, *dropped, self._conclusion()]
 
     def _conclusion(self) -> str:
-        if self.mixes:
+        if self.mixes and "duplicate" in self.fates:
             return (
                 f"Both are in the output {self.output}, so consumers receive the copy too: see "
                 "output, dead_letter and on_duplicate."

@@ -49,7 +49,7 @@ def test_one_comes_out_and_the_other_is_its_copy_or_the_conclusion_says_why_not(
     ("copies", "marks", "kept_out", "conclusion"),
     [
         ([ACCEPTED, MIXED], False, False, "Both are in the output orders.unique"),
-        ([ACCEPTED, ACCEPTED], False, False, "Both are in the output orders.unique"),
+        ([ACCEPTED, ACCEPTED], False, False, "nothing is remembered for this address"),
         ([ACCEPTED, MARKED], False, False, "Both are in the output orders.unique"),
         ([ACCEPTED, MARKED], True, True, "the copy marked as a duplicate"),
         ([ACCEPTED, MIXED], True, False, "Both are in the output orders.unique"),
