@@ -111,6 +111,8 @@ APPLIES: Final[Mapping[type, Mapping[str, Condition]]] = {
         # Of publishers' numbers, `id_cache_size` limits the ids that a bridge stamps.
         "id_cache_size": _of_strategies("ring", "audit", "sequence", "ordered"),
         **dict.fromkeys(("window_ms", "window_size", "refresh_on_hit"), _of_strategies("window")),
+        # The others have no times, so none of their addresses is known to be idle.
+        "address_idle_ms": _of_strategies("ring", "window"),
         **dict.fromkeys(
             ("audit_depth", "audit_producers", "audit_jump_max", "below_window"),
             _of_strategies("audit"),

@@ -42,7 +42,6 @@ from service.config.validation import (
     tracing_problems,
 )
 from service.errors import ConfigIssue, ConfigPath, ExitCode, ExitError
-from state.strategies.registry import STRATEGIES
 
 OWN_PREFIX: Final = "RINGFENCE_"
 
@@ -465,20 +464,9 @@ def read_addresses(content: object, problems: list[ConfigIssue]) -> AddressBook:
         own = {key: value for key, value in keys.items() if key not in nested}
         table = table_of(own, name, ("addresses", pattern))
         accepted = read_keys(AddressSettings, table, problems)
-        problems.extend(_never_idle(pattern, accepted))
         if not fault:
             book[pattern] = accepted
     return AddressBook.of(book)
-
-
-def _never_idle(pattern: str, keys: Mapping[str, object]) -> Iterator[ConfigIssue]:
-    """Yield the problem of an idle time beside a strategy whose addresses never expire."""
-    strategy = keys.get("strategy")
-    if keys.get("address_idle_ms") and strategy and not STRATEGIES[str(strategy)].holds_ids:
-        name = f'addresses."{pattern}".address_idle_ms'
-        what = f'{name} has no effect: strategy = "{strategy}" has no times, so nothing is idle'
-        fix = 'remove it, or write strategy = "ring" or "window"'
-        yield ConfigIssue(what, fix, (("addresses", pattern, "address_idle_ms"),))
 
 
 def _unquoted(pattern: str, key: str) -> ConfigIssue:
