@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from service.clock import Clock
 from service.kafka.admin import finds_a_broker
 from service.kafka.clients import Clients
-from service.kafka.errors import REFUSALS, fault_of
+from service.kafka.errors import REFUSALS, fault_of, without_frames
 from service.kafka.io import assign_anew, send
 from service.kafka.model import ClusterAdmin
 from service.metadata.audit import is_audit
@@ -187,10 +187,16 @@ class MetadataWriter:
         Raise KafkaException also if another writer interferes. No other thread of the process may
         write.
         """
+        failed: Exception | None = None
+        revision = 0
         try:
-            return self._lease.write(change, [])
-        finally:
-            self._lease.end()
+            revision = self._lease.write(change, [])
+        except Exception as error:  # noqa: BLE001 - raised again once the clients are released
+            failed = without_frames(error)
+        self._lease.end()  # not while an exception is handled: it calls the client
+        if failed is not None:
+            raise failed
+        return revision
 
     @contextmanager
     def _turn(self) -> Iterator["_WriterLease"]:
