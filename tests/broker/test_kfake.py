@@ -39,17 +39,25 @@ def kfake(_kfake: Kfake) -> Kfake:
     return _kfake
 
 
-def test_a_hundred_thousand_messages_have_one_fate_each_while_both_sides_are_killed(
+def test_a_hundred_thousand_messages_have_one_fate_each_while_both_sides_go_away(
     kfake: Kfake, new_world: NewWorld
 ) -> None:
+    """The service is killed, and kfake ends amid transactions, which it writes down.
+
+    A killed kfake is not exact itself: it writes the markers of a commit partition by partition
+    without a decision before them, and no marker for a transaction that a crash has aborted, so
+    that the next commit of the same producer commits it too.
+    """
     manner = Manner(batch_records=1000)
     world = new_world(kfake.client_properties, count=MESSAGES, manner=manner)
     world.send()
     service = world.started()
-    for share, side in ((0.2, service), (0.4, kfake), (0.6, service), (0.8, kfake)):
+    for share in (0.2, 0.4, 0.6, 0.8):
         world.wait_decided(int(MESSAGES * share))
-        side.kill()
-        side.start()
+        service.kill()
+        service.start()
+        world.wait_decided(int(MESSAGES * (share + 0.1)))
+        kfake.restart()
     world.conclude(service)
 
 

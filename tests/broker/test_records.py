@@ -4,6 +4,7 @@ One service serves the module: all topics are written before it starts, and the 
 what it made of them. Invariant: the service has read every input to its end and still runs.
 """
 
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -27,6 +28,11 @@ LIMIT_BYTES: Final = 20_000
 LARGEST_VALUE: Final = bytes(LIMIT_BYTES - 72)
 """With neither key nor headers, a batch of it alone has exactly LIMIT_BYTES."""
 SMALL_BYTES: Final = 2_000
+_CHANCE: Final = random.Random(1)
+"""Repeatable, and what it makes is no smaller when it is compressed."""
+TOO_LARGE: Final = _CHANCE.randbytes(SMALL_BYTES)
+LONG_NAME: Final = "".join(chr(_CHANCE.randrange(0x80, 0x800)) for _ in range(1_700))
+"""A name of more bytes than fit, but of fewer letters, which the client counts."""
 SENT_MS: Final = 1_700_000_000_000
 
 Headers = list[tuple[str, bytes | None]]
@@ -79,8 +85,8 @@ INPUTS: Final[Mapping[str, Sequence[Record]]] = {
     "limit": [Record(None, LARGEST_VALUE, []), record(b"after it")],
     "small": [
         record(b"fits", (ID, b"1")),
-        record(bytes(SMALL_BYTES), (ID, b"2")),
-        record(b"only the broker sees it", ("\N{LATIN SMALL LETTER E WITH ACUTE}" * 1000, b"")),
+        record(TOO_LARGE, (ID, b"2")),
+        record(b"only the broker sees it", (LONG_NAME, b"")),
         record(b"fits too", (ID, b"2")),
     ],
     "raw": [],
@@ -289,6 +295,6 @@ def test_what_the_output_cannot_take_is_a_dead_letter_and_its_id_is_not_remember
     assert bench.letters("small") == []
     own = [each for each in bench.fallback() if told(each)["topic"] == topic("small")]
     assert fates(own) == [
-        (bytes(SMALL_BYTES), "too-large"),
+        (TOO_LARGE, "too-large"),
         (b"only the broker sees it", "too-large"),
     ]

@@ -102,9 +102,10 @@ def test_a_ring_that_was_resized_over_rest_is_as_long_as_the_service_has_it(
         BackfillTarget(StorageFolder.of(spark, tmp_path / "target")).inputs().book.settings("x")
     )
     assert settings.id_cache_size == 2 * IDS
-    # Of a service that the file alone manages, nobody is asked.
+    # Of a service that the file alone manages, the file's is the one that counts.
     alone = replace(config, service=replace(config.service, managed_by="file"))
-    assert as_served(spark, alone, "127.0.0.1:1", {}) is alone
+    served = as_served(spark, alone, guarded.bootstrap_servers, properties)
+    assert served.addresses == config.addresses
 
     login = properties["sasl.jaas.config"].replace(secured.PASSWORDS[secured.ADMIN], "guessed")
     guessed = source._replace(properties={**properties, "sasl.jaas.config": login})

@@ -11,7 +11,9 @@ from service.config.model import ApiSettings
 from service.errors import ExitCode, ExitError
 from service.listeners import BindError, Listeners, bind_warnings
 from service.main import serve
+from service.main.findings import findings_of
 from service.supervisor.supervisor import Supervisor
+from state.directory import StateDirectory
 from tests.unit.service.kafka.test_clients import config_of
 
 
@@ -43,6 +45,27 @@ def test_a_check_warns_of_an_address_that_is_taken() -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in warning
     assert warning.endswith("unless it is this service that runs there")
     assert list(bind_warnings(ApiSettings(port=0))) == []
+
+
+def test_a_check_beside_the_running_service_does_not_warn_of_its_own_port(tmp_path: Path) -> None:
+    file = tmp_path / "ringfence.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file.write_text(f"""
+[service]
+group_id = "g"
+state_dir = "{tmp_path}"
+[[routes]]
+inputs = ["orders"]
+[api]
+port = {port}
+""")
+        (alone,) = findings_of(file, None, print)
+        running = StateDirectory(tmp_path, "g", "0")
+        (beside,) = findings_of(file, None, print)
+        running.release()
+    assert [each for each in alone.warnings if str(port) in each]
+    assert not [each for each in beside.warnings if str(port) in each]
 
 
 def test_serve_ends_with_2_before_a_worker_starts_if_the_port_is_taken(

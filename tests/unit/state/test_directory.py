@@ -20,6 +20,16 @@ def test_a_second_holder_is_refused_with_the_path(tmp_path: Path) -> None:
     held.release()
 
 
+def test_it_is_held_while_a_process_has_it_and_asking_makes_no_folder(tmp_path: Path) -> None:
+    assert not StateDirectory.is_held(tmp_path, "group", "0")
+    assert not list(tmp_path.iterdir())
+    held = StateDirectory(tmp_path, "group", "0")
+    assert StateDirectory.is_held(tmp_path, "group", "0")
+    held.release()
+    assert not StateDirectory.is_held(tmp_path, "group", "0")
+    StateDirectory(tmp_path, "group", "0").release()  # asking has not taken it
+
+
 def test_no_other_user_gets_into_it_whatever_the_umask_and_what_it_was(tmp_path: Path) -> None:
     path = tmp_path / "group" / "0"
     before = os.umask(0)
