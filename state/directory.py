@@ -41,6 +41,21 @@ class StateDirectory:
                 raise DirectoryLockedError(str(self.path))
             time.sleep(_PAUSE_S)
 
+    @staticmethod
+    def is_held(state_dir: Path, group_id: str, instance: str) -> bool:
+        """Return whether a live process holds the folder; creates nothing."""
+        try:
+            lock = os.open(state_dir / group_id / instance / "lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
+
     def _is_ours(self) -> bool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

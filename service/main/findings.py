@@ -18,6 +18,7 @@ from service.listeners import bind_warnings
 from service.main.check import certificate_warnings, descriptor_warnings, memory_warnings
 from service.main.check import check as ask_broker
 from service.main.live_sample import sample as look
+from state.directory import StateDirectory
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -59,9 +60,10 @@ def _check_service(
     problems += refused
     warnings: list[str] = []
     if config is not None:
-        of_api = bind_warnings(config.api), certificate_warnings(config.api)
-        own = memory_warnings(config), descriptor_warnings(config), *of_api
+        own = memory_warnings(config), descriptor_warnings(config), certificate_warnings(config.api)
         warnings = [*exposed_files(config.api), *chain.from_iterable(own)]
+        if not _runs_here(config):
+            warnings.extend(bind_warnings(config.api))
     # Without bootstrap servers there is no broker to query; that is a problem already.
     if config is None or refused or "bootstrap.servers" not in config.kafka.common:
         return CheckFinding(problems, {}, warnings)
@@ -75,6 +77,12 @@ def _check_service(
     topics = {"inputs": report.inputs, "outputs": report.outputs}
     found = CheckFinding([*problems, *report.problems], topics, [*warnings, *report.warnings])
     return found if sample is None else _with_sample(found, config, sample, say)
+
+
+def _runs_here(config: Config) -> bool:
+    """Return whether this instance runs on this machine: then it is the owner of its ports."""
+    service = config.service
+    return StateDirectory.is_held(service.state_dir, service.group_id, service.instance)
 
 
 def _with_sample(finding: CheckFinding, config: Config, records: int, say: Say) -> CheckFinding:
