@@ -13,14 +13,12 @@ from pyspark.sql.types import BinaryType
 from pipeline.errors import USAGE, PipelineError
 from ringfence.spark.columns import first
 from service.dedup.field import (
-    ContentField,
+    ChangedField,
     DigestField,
-    EscapedField,
+    DocumentField,
     Field,
-    FilteredField,
     FirstField,
     HeaderField,
-    JsonField,
     KeyField,
     SchemaField,
     pieces_of,
@@ -67,15 +65,15 @@ def _field(field: Field) -> Column:
             return sf.sha2(sf.col("value"), 256).cast("binary")
         case HeaderField():
             return first(sf.col("headers"), field.header)
-        case JsonField() | ContentField():
-            return _mapped(field.of_document, sf.col("value" if field.in_value else "key"))
-        case FirstField():
-            return sf.coalesce(*map(_field, field.choices))
-        case FilteredField() | EscapedField():
-            return _mapped(field.of_field, _field(field.inner))
         case SchemaField():
             sentence = f"{field.name} needs a schema registry, which jobs on Spark do not have"
             raise PipelineError(sentence, exit_code=USAGE)
+        case DocumentField():
+            return _mapped(field.of_document, sf.col("key" if field.in_key else "value"))
+        case FirstField():
+            return sf.coalesce(*map(_field, field.choices))
+        case ChangedField():
+            return _mapped(field.of_field, _field(field.inner))
         case _:
             raise AssertionError(field.name)
 

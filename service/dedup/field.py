@@ -10,7 +10,7 @@ fields of an escaped template never give the same text for two records that diff
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -139,8 +139,73 @@ class DigestField(Field):
         return None if value is None else hashlib.sha256(value).hexdigest().encode()
 
 
+class DocumentField(Field):
+    """A field that is found in the JSON, or in a payload with a schema, of the value or the key."""
+
+    __slots__ = ()
+
+    in_key: bool
+    """Whether it is read from the key."""
+
+    @property
+    def in_value(self) -> bool:
+        """Whether it is read from the value of a record."""
+        return not self.in_key
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:  # noqa: ARG002 - as every field
+        """Return the text of the field as UTF-8, or None."""
+        return self.of_document(self._document(record))
+
+    def of_document(self, document: bytes | None) -> bytes | None:
+        """Return the text of the field of a key or value, or None."""
+        try:
+            return self._found(document)
+        except UnrenderableError:
+            return None
+
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:  # noqa: ARG002 - as every field
+        """Return the text of the field, or why there is none."""
+        try:
+            return self._found(self._document(record))
+        except UnrenderableError as error:
+            return error.absence
+
+    def why_missing(self, record: Record) -> str:
+        """Return why: the document cannot be decoded, or does not have the field."""
+        try:
+            self._found(self._document(record))
+        except UnrenderableError as error:
+            return str(error)
+        raise AssertionError(self.name)  # the record has it
+
+    def _document(self, record: Record) -> bytes | None:
+        return record.key() if self.in_key else record.value()
+
+    @property
+    def _where(self) -> str:
+        return "key" if self.in_key else "value"
+
+    def _found(self, document: bytes | None) -> bytes:
+        if document is None:
+            raise UnrenderableError(
+                f"the record has no {self._where}, and so nothing for {self.name}"
+            )
+        try:
+            return self._text(document)
+        except UndecodableError as error:
+            raise UnreadableError(self._undecodable(error)) from None
+
+    @abstractmethod
+    def _text(self, document: bytes) -> bytes:
+        """Return the field of a document; raise UnrenderableError or UndecodableError."""
+
+    def _undecodable(self, error: UndecodableError) -> str:
+        """Return why a key or value has no members."""
+        return f"the {self._where} {error}"
+
+
 @dataclass(frozen=True, slots=True)
-class MemberField(Field):
+class MemberField(DocumentField):
     """A member of the value or the key, by its JSON pointer (RFC 6901)."""
 
     pointer: str
@@ -154,45 +219,8 @@ class MemberField(Field):
         """The field as it is written in a template."""
         return f"{{{'key-' if self.in_key else ''}{self.kind}:{self.pointer}}}"
 
-    @property
-    def in_value(self) -> bool:
-        """Whether it is read from the value of a record."""
-        return not self.in_key
-
-    def of(self, record: Record, headers: Headers) -> bytes | None:  # noqa: ARG002 - as every field
-        """Return the text of the member as UTF-8."""
-        return self.of_document(record.key() if self.in_key else record.value())
-
-    def of_document(self, document: bytes | None) -> bytes | None:
-        """Return the text of the member of a key or value, or None."""
-        try:
-            return self._found(document)
-        except UnrenderableError:
-            return None
-
-    def read(self, record: Record, headers: Headers) -> bytes | NoField:  # noqa: ARG002 - as every field
-        """Return the text of the member, or why there is none."""
-        try:
-            return self._found(record.key() if self.in_key else record.value())
-        except UnrenderableError as error:
-            return error.absence
-
-    def why_missing(self, record: Record) -> str:
-        """Return why: not decodable, no such member, or not a string, number or boolean."""
-        try:
-            self._found(record.key() if self.in_key else record.value())
-        except UnrenderableError as error:
-            return str(error)
-        raise AssertionError(self.name)  # the record has it
-
-    def _found(self, document: bytes | None) -> bytes:
-        where = "key" if self.in_key else "value"
-        if document is None:
-            raise UnrenderableError(f"the record has no {where}, and so nothing for {self.name}")
-        try:
-            member = self._member(document)
-        except UndecodableError as error:
-            raise UnreadableError(self._undecodable(where, error)) from None
+    def _text(self, document: bytes) -> bytes:
+        member = self._member(document)
         if isinstance(member, bool):
             return b"true" if member else b"false"
         if isinstance(member, str):  # a number too: it was read as text
@@ -202,15 +230,11 @@ class MemberField(Field):
                 cause = f"{self.name} has an unpaired surrogate in this record"
                 raise UnrenderableError(cause) from None
         kind = "nothing" if member is None else _KINDS[type(member)]
-        raise UnrenderableError(f"the {where} has {kind} at {self.name}")
+        raise UnrenderableError(f"the {self._where} has {kind} at {self.name}")
 
     @abstractmethod
     def _member(self, document: bytes) -> object:
         """Return the member of a key or value, or None; or raise UndecodableError."""
-
-    def _undecodable(self, where: str, error: UndecodableError) -> str:
-        """Return why a key or value has no members."""
-        return f"the {where} {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +256,8 @@ class SchemaField(MemberField):
     def _member(self, document: bytes) -> object:
         return documents().document(document).member(tokens_of(self.pointer))
 
-    def _undecodable(self, where: str, error: UndecodableError) -> str:
-        return f"{self.name} finds nothing: the {where} {error}"
+    def _undecodable(self, error: UndecodableError) -> str:
+        return f"{self.name} finds nothing: the {self._where} {error}"
 
 
 _KINDS: Final[Mapping[type, str]] = {
@@ -244,7 +268,7 @@ _KINDS: Final[Mapping[type, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ContentField(Field):
+class ContentField(DocumentField):
     """The SHA-256 of a member of a JSON value, in hexadecimal: that of its canonical text.
 
     So two members with equal content have one digest, whatever the order of their members, their
@@ -254,6 +278,7 @@ class ContentField(Field):
     pointer: str
     without: tuple[str, ...] = ()
     """JSON pointers of the members that do not count; they begin at the digested member."""
+    in_key: bool = field(default=False, init=False)
 
     @property
     def name(self) -> str:
@@ -261,44 +286,8 @@ class ContentField(Field):
         less = f" without {' '.join(self.without)}" if self.without else ""
         return f"{{{DIGEST}:{self.pointer}{less}}}"
 
-    @property
-    def in_value(self) -> bool:
-        """Whether it is read from the value of a record."""
-        return True
-
-    def of(self, record: Record, headers: Headers) -> bytes | None:  # noqa: ARG002 - as every field
-        """Return the digest; None if the value has no such member, or it is null."""
-        return self.of_document(record.value())
-
-    def of_document(self, document: bytes | None) -> bytes | None:
-        """Return the digest of the member of a value, or None."""
-        try:
-            return self._found(document)
-        except UnrenderableError:
-            return None
-
-    def read(self, record: Record, headers: Headers) -> bytes | NoField:  # noqa: ARG002 - as every field
-        """Return the digest, or why there is none."""
-        try:
-            return self._found(record.value())
-        except UnrenderableError as error:
-            return error.absence
-
-    def why_missing(self, record: Record) -> str:
-        """Return why: the value is not JSON, or has no such member."""
-        try:
-            self._found(record.value())
-        except UnrenderableError as error:
-            return str(error)
-        raise AssertionError(self.name)  # the record has it
-
-    def _found(self, document: bytes | None) -> bytes:
-        if document is None:
-            raise UnrenderableError(f"the record has no value, and so nothing for {self.name}")
-        try:
-            text = canonical(document, tokens_of(self.pointer), map(tokens_of, self.without))
-        except UndecodableError as error:
-            raise UnreadableError(f"the value {error}") from None
+    def _text(self, document: bytes) -> bytes:
+        text = canonical(document, tokens_of(self.pointer), map(tokens_of, self.without))
         if text is None:
             raise UnrenderableError(f"the value has nothing at {self.name}")
         return hashlib.sha256(text).hexdigest().encode()
@@ -346,8 +335,48 @@ class FirstField(Field):
         return "; ".join(each.why_missing(record) for each in self.choices)
 
 
+class ChangedField(Field):
+    """A field that is written in another way than the record has it."""
+
+    __slots__ = ()
+
+    inner: Field
+    """The field as the record has it."""
+
+    @property
+    def in_value(self) -> bool:
+        """Whether it is read from the value of a record."""
+        return self.inner.in_value
+
+    @property
+    def parts(self) -> tuple[Field, ...]:
+        """The field as the record has it."""
+        return self.inner.parts
+
+    def of(self, record: Record, headers: Headers) -> bytes | None:
+        """Return the field in its other form, or None if the record lacks it."""
+        return self.of_field(self.inner.of(record, headers))
+
+    def of_field(self, field: bytes | None) -> bytes | None:
+        """Return the other form of a field, or None for None."""
+        return None if field is None else self._changed(field)
+
+    def read(self, record: Record, headers: Headers) -> bytes | NoField:
+        """Return the field in its other form, or why there is none."""
+        found = self.inner.read(record, headers)
+        return self._changed(found) if isinstance(found, bytes) else found
+
+    def why_missing(self, record: Record) -> str:
+        """Return why the record lacks the field."""
+        return self.inner.why_missing(record)
+
+    @abstractmethod
+    def _changed(self, field: bytes) -> bytes:
+        """Return the other form of a field."""
+
+
 @dataclass(frozen=True, slots=True)
-class FilteredField(Field):
+class FilteredField(ChangedField):
     """A field in small letters, without white space at its ends, or both.
 
     Bytes that are not UTF-8 text stay as they are.
@@ -358,34 +387,11 @@ class FilteredField(Field):
     inner: Field
 
     @property
-    def in_value(self) -> bool:
-        """Whether it is read from the value of a record."""
-        return self.inner.in_value
-
-    @property
-    def parts(self) -> tuple[Field, ...]:
-        """The field that is filtered."""
-        return self.inner.parts
-
-    @property
     def name(self) -> str:
         """The field as it is written in a template."""
         return f"{{{':'.join((*self.filters, self.inner.name[1:-1]))}}}"
 
-    def of(self, record: Record, headers: Headers) -> bytes | None:
-        """Return the filtered field, or None if the record lacks it."""
-        return self.of_field(self.inner.of(record, headers))
-
-    def read(self, record: Record, headers: Headers) -> bytes | NoField:
-        """Return the filtered field, or why there is none."""
-        found = self.inner.read(record, headers)
-        return self._filtered(found) if isinstance(found, bytes) else found
-
-    def of_field(self, field: bytes | None) -> bytes | None:
-        """Return the filtered field, or None for None."""
-        return None if field is None else self._filtered(field)
-
-    def _filtered(self, field: bytes) -> bytes:
+    def _changed(self, field: bytes) -> bytes:
         try:
             text = field.decode()
         except UnicodeDecodeError:
@@ -394,16 +400,12 @@ class FilteredField(Field):
             text = _FILTERS[name](text)
         return text.encode()
 
-    def why_missing(self, record: Record) -> str:
-        """Return why the field that is filtered is missing."""
-        return self.inner.why_missing(record)
-
 
 _FILTERS: Final[Mapping[str, Callable[[str], str]]] = {"lower": str.lower, "trim": str.strip}
 
 
 @dataclass(frozen=True, slots=True)
-class EscapedField(Field):
+class EscapedField(ChangedField):
     """A field that another one follows: a backslash marks what is no end of it."""
 
     inner: Field
@@ -411,41 +413,14 @@ class EscapedField(Field):
     """The character after the field. A backslash comes before it, and is doubled, in the field."""
 
     @property
-    def in_value(self) -> bool:
-        """Whether it is read from the value of a record."""
-        return self.inner.in_value
-
-    @property
-    def parts(self) -> tuple[Field, ...]:
-        """The field that is escaped."""
-        return self.inner.parts
-
-    @property
     def name(self) -> str:
         """The field as it is written in a template."""
         return self.inner.name
 
-    def of(self, record: Record, headers: Headers) -> bytes | None:
-        """Return the escaped field, or None if the record lacks it."""
-        return self.of_field(self.inner.of(record, headers))
-
-    def read(self, record: Record, headers: Headers) -> bytes | NoField:
-        """Return the escaped field, or why there is none."""
-        found = self.inner.read(record, headers)
-        return self._escaped(found) if isinstance(found, bytes) else found
-
-    def of_field(self, field: bytes | None) -> bytes | None:
-        """Return the escaped field, or None for None."""
-        return None if field is None else self._escaped(field)
-
-    def _escaped(self, field: bytes) -> bytes:
+    def _changed(self, field: bytes) -> bytes:
         if self.stop not in field and b"\\" not in field:
             return field  # the usual case
         return field.replace(b"\\", b"\\\\").replace(self.stop, b"\\" + self.stop)
-
-    def why_missing(self, record: Record) -> str:
-        """Return why the field that is escaped is missing."""
-        return self.inner.why_missing(record)
 
 
 _BETWEEN: Final = "|"
