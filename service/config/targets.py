@@ -1,8 +1,8 @@
 """Target rules: what the topics that routes write may have in common.
 
 An output has accepted messages and nothing else, so no dead letter, reply or state of the service
-may reach it, within a route or across routes. Templates are compared as far as the configuration
-tells: a topic that only a regular expression finds is known once it exists, and `ringfence check`
+may reach it, within a route or across routes. Templates are compared with what the configuration
+names: a topic that only a regular expression finds is known once it exists, and `ringfence check`
 compares those.
 """
 

@@ -154,7 +154,7 @@ class DocumentField(Field):
 
     def of(self, record: Record, headers: Headers) -> bytes | None:  # noqa: ARG002 - as every field
         """Return the text of the field as UTF-8, or None."""
-        return self.of_document(self._document(record))
+        return self.of_document(self.document_of(record))
 
     def of_document(self, document: bytes | None) -> bytes | None:
         """Return the text of the field of a key or value, or None."""
@@ -166,19 +166,20 @@ class DocumentField(Field):
     def read(self, record: Record, headers: Headers) -> bytes | NoField:  # noqa: ARG002 - as every field
         """Return the text of the field, or why there is none."""
         try:
-            return self._found(self._document(record))
+            return self._found(self.document_of(record))
         except UnrenderableError as error:
             return error.absence
 
     def why_missing(self, record: Record) -> str:
         """Return why: the document cannot be decoded, or does not have the field."""
         try:
-            self._found(self._document(record))
+            self._found(self.document_of(record))
         except UnrenderableError as error:
             return str(error)
         raise AssertionError(self.name)  # the record has it
 
-    def _document(self, record: Record) -> bytes | None:
+    def document_of(self, record: Record) -> bytes | None:
+        """Return the key or value that has the field, or None."""
         return record.key() if self.in_key else record.value()
 
     @property

@@ -216,7 +216,7 @@ NO_COORDINATOR: Final = Cause(
     lasts=False,
 )
 COORDINATOR_TOPIC: Final = Cause(
-    r"(?!)",  # the settings of the brokers tell it
+    r"(?!)",  # found in the settings of the brokers
     "answers, but {reason}",
     "{fix}",
     is_answer=True,
@@ -281,7 +281,7 @@ class ConnectionFault(NamedTuple):
 
 
 def recognised(text: str, side: ClientSide) -> ConnectionFault | None:
-    """Return the fault that a line of the client's log or an error `NAME: text` tells of."""
+    """Return the fault that a line of the client's log or an error `NAME: text` shows."""
     line = _LINE.search(text)
     server, rest = (line["server"], line["text"]) if line else ("", text)
     for cause in CAUSES:

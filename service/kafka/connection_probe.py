@@ -68,7 +68,7 @@ _PAUSE_S: Final = 5.0
 PATIENCE_S: Final = 7.0
 """How long a server that may just be starting is asked again, before that counts as a fault."""
 
-_UNTOLD: Final = re.compile(
+_UNCLEAR: Final = re.compile(
     r"_TRANSPORT|_TIMED_OUT|_ALL_BROKERS_DOWN|_RESOLVE|_SSL|_NOENT|_WAIT_COORD|_NO_OFFSET|"
     r"COORDINATOR|CONCURRENT_TRANSACTIONS|no broker|nothing"
 )
@@ -100,10 +100,10 @@ class _Contact:
         is slow may take `REQUEST_TIMEOUT_S` as elsewhere.
         """
         timeout_s = _SLICE_S
-        while not self._is_told(timeout_s) and timeout_s < REQUEST_TIMEOUT_S:
+        while not self._is_settled(timeout_s) and timeout_s < REQUEST_TIMEOUT_S:
             timeout_s = min(2 * timeout_s, REQUEST_TIMEOUT_S)
 
-    def _is_told(self, timeout_s: float) -> bool:
+    def _is_settled(self, timeout_s: float) -> bool:
         """Ask once; return whether the servers have answered, or all have a fault."""
         unanswered = ""
         try:
@@ -201,12 +201,12 @@ def _by_tls(found: ConnectionFault, properties: Properties) -> ConnectionFault:
     answer = _Handshake(address, properties)
     if found.cause is CLOSES:
         return fault(TLS_LISTENER, found.server, words) if answer.is_tls else found
-    told = recognised(f"certificate verify failed: {answer.refusal}", ClientSide.of(properties))
-    if not answer.refusal or told is None:
+    refused = recognised(f"certificate verify failed: {answer.refusal}", ClientSide.of(properties))
+    if not answer.refusal or refused is None:
         return found
-    if told.cause is OTHER_HOST:
+    if refused.cause is OTHER_HOST:
         return fault(OTHER_HOST, found.server, {"names": answer.names()})
-    return told._replace(server=found.server)
+    return refused._replace(server=found.server)
 
 
 def _closes_at_once(address: tuple[str, int]) -> bool:
@@ -295,7 +295,7 @@ class Explainer:
         """
         properties = self._properties()
         found = recognised(cause, ClientSide.of(properties))
-        if found is None and not _UNTOLD.search(cause):
+        if found is None and not _UNCLEAR.search(cause):
             return None
         if found is None or not found.cause.is_answer:
             is_known, probed = self._probed(properties)

@@ -215,8 +215,7 @@ def _siblings(field: Field, record: Record) -> Iterator[str]:
     """Yield the pointers of what a document has where a field looks for something else."""
     if not isinstance(field, JsonField | ContentField):
         return
-    in_key = isinstance(field, JsonField) and field.in_key
-    document = record.key() if in_key else record.value()
+    document = field.document_of(record)
     if document is None:
         return
     try:

@@ -197,8 +197,8 @@ class Scenario:
             by_address_partitions=BY_ADDRESS_PARTITIONS,
         )
         addresses = AddressBook.of(book)
-        as_large_as_it_looks = {"compression.type": "none"}  # the oracle goes by sizes as they are
-        kafka = KafkaSettings({}, {}, as_large_as_it_looks, {})
+        uncompressed = {"compression.type": "none"}  # the oracle compares such sizes
+        kafka = KafkaSettings({}, {}, uncompressed, {})
         schemas = SchemaRegistrySettings(url=FakeSchemas.url)
         return Config(
             kafka, service, ApiSettings(), tuple(routes), addresses, schema_registry=schemas
