@@ -349,6 +349,11 @@ def test_a_page_that_there_is_not_is_a_page_that_says_so(client: TestClient) -> 
 def test_what_the_api_refuses_stands_on_the_page_in_its_words(client: TestClient) -> None:
     page = page_of(client, "/console/address?name=", 422)
     assert "an address has at least one character" in page.text
+    assert "Try again" in page.text
+
+
+def test_a_page_that_does_not_exist_is_not_to_be_tried_again(client: TestClient) -> None:
+    assert "Try again" not in page_of(client, "/console/no/such", 404).text
 
 
 def test_what_pages_load_changes_its_address_with_its_content(client: TestClient) -> None:
