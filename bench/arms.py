@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from bench.encoded import registry_url
 from bench.java import classpath
+from service.config.templates import PLAIN
 from service.supervisor.heap import with_heap_tuned
 from tools.broker.embedded import LAUNCH
 from tools.jars import java_command
@@ -153,6 +154,10 @@ IN_PYTHON: Final = Arm(
     "ringfence_python", lambda stage: ["env", "RINGFENCE_FAST_PATH=python", *_ringfence(stage)]
 )
 """Ringfence on the path in Python."""
+PLAIN_FIELDS: Final = Arm(
+    "plain_fields", lambda stage: _ringfence(stage._replace(id=f"{PLAIN}{stage.id}"))
+)
+"""Ringfence whose id puts its fields together as they are."""
 FLOOR: Final = Arm("floor", _floor)
 NATIVE_FLOOR: Final = Arm(
     "native_floor",

@@ -11,6 +11,7 @@ from bench.arms import (
     IN_PYTHON,
     KAFKA_STREAMS,
     NATIVE_FLOOR,
+    PLAIN_FIELDS,
     QUIX,
     RINGFENCE,
     Arm,
@@ -29,6 +30,7 @@ TITLES: Final[Mapping[str, str]] = {
     "flink": "Flink, the same ring, a checkpoint a second",
     "flink_often": "Flink, ten checkpoints a second",
     "flink_rocksdb": "Flink, the ring in RocksDB",
+    "plain_fields": "the same without escaping",
     "quix": "Quix Streams, state by key",
 }
 
@@ -73,6 +75,13 @@ TRIALS: Final = (
         Workload(duplicate_share=0.9),
         (FLOOR, RINGFENCE),
         {"on_duplicate": "drop"},
+    ),
+    Trial(
+        "fields",
+        "Ids of two fields, escaped",
+        Workload(id_in_value=True),
+        (RINGFENCE, PLAIN_FIELDS),
+        {"id": "{key}{json:/id}"},
     ),
 )
 
