@@ -56,6 +56,9 @@ _WITH_ARGUMENT: Final = {
 
 _PRESETS: Final = tuple(name.strip("{}") for name in PRESETS)
 
+_NAMES: Final = ("topic", "address")
+"""Names that are no fields of a record."""
+
 _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "address": ("topic", "key", *_WITH_ARGUMENT.values()),
     "id": ("key", *_WITH_ARGUMENT.values(), "sha256:value", *_PRESETS),
@@ -66,6 +69,12 @@ _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
 _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _TOKENS_MAX: Final = 50
 """Names and indexes of a pointer. Finding the way of each takes some frames of Python's stack."""
+
+_TAKEN_IN: Final = re.compile(
+    rf"\s(?:or\s+(?:/|[\w-]+:|{'|'.join((*_NAMES, *_PRESETS, 'key'))})|without\s|\Z)|,\s*/",
+    re.IGNORECASE,
+)
+"""What follows an argument and was taken into it: `{json:/a or /b}`, `{json:/a OR json:/b}`."""
 
 _TARGETS = ("output", "dead_letter")
 
@@ -178,12 +187,16 @@ def template_problems(
     text = PLACEHOLDER.sub("", template)
     bare = template if is_topic else unmarked(template)
     for placeholder in PLACEHOLDER.findall(bare):
+        if placeholder in allowed:
+            continue
         for field in choices_of(placeholder):
-            if _WITH_ARGUMENT.get(field.kind) in allowed and ":" in field.text:
+            is_field = FIELD.fullmatch(f"{{{field.text}}}")
+            if is_field and _WITH_ARGUMENT.get(field.kind) in allowed:
                 yield from _argument_problems(what, field)
-            elif (field.kind if field.filters else field.text) not in allowed:
-                fix = _marker_fix(template, field.text) or f"use {allowed_text}"
-                yield ConfigIssue(f"{what}: {{{field.text}}} is unknown", fix)
+            elif not is_field or field.kind not in allowed:
+                yield _unknown(what, template, field.text, allowed) or ConfigIssue(
+                    f"{what}: {{{field.text}}} is unknown", f"use {allowed_text}"
+                )
     if {"{", "}"} & set(text):
         yield ConfigIssue(f"{what}: unbalanced brace", f"close it: {allowed_text}")
     elif is_topic and text and not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text):
@@ -191,14 +204,26 @@ def template_problems(
         yield ConfigIssue(f"{what}: that cannot be the name of a topic", fix)
 
 
-def _marker_fix(template: str, name: str) -> str | None:
-    """Return how to use {plain} or {escaped}, if the unknown name is one of them."""
-    if f"{{{name}}}" not in {PLAIN, ESCAPED}:
-        return None
-    return f"write {{{name}}} once, at the beginning of an id or an address: {template}"
+def _unknown(what: str, template: str, text: str, allowed: Sequence[str]) -> ConfigIssue | None:
+    """Return the problem of a name that is known, but not here; None for any other text."""
+    if f"{{{text}}}" in {PLAIN, ESCAPED}:
+        fix = f"write {{{text}}} once, at the beginning of an id or an address: {template}"
+        return ConfigIssue(f"{what}: {{{text}}} is not at its beginning", fix)
+    names = {*_NAMES, *_PRESETS}.intersection(allowed)
+    for name in names.intersection(re.split(r" or |:", text)):
+        fix = f"write {{{name}}} alone, or fields of the record in its place"
+        return ConfigIssue(f"{what}: {{{name}}} can have no filter and no alternative", fix)
+    return None
 
 
 def _argument_problems(what: str, field: FieldName) -> Iterator[ConfigIssue]:
+    if any(map(_TAKEN_IN.search, (field.argument, " ".join(field.without)))):
+        yield ConfigIssue(
+            f"{what}: {{{field.text}}} would be read as one field with a long name",
+            "write fields as in {json:/a or json:/b}, or pointers as in "
+            f"{{{DIGEST}:/a without /b /c}}",
+        )
+        return
     if field.kind == "header":
         if not field.argument:
             yield ConfigIssue(f"{what}: {{{field.text}}} names no header", "write {header:NAME}")
@@ -223,8 +248,9 @@ def is_pointer(text: str) -> bool:
 
 def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
     template = named.route.id
-    is_closed = not {"{", "}"} & set(template or "")  # else it is reported as unbalanced
-    if template and is_closed and not PLACEHOLDER.search(unmarked(template)):
+    text = unmarked(template or "")
+    is_closed = not {"{", "}"} & set(text)  # else it is reported as unbalanced
+    if template and is_closed and not PLACEHOLDER.search(text):
         what = f'{named.where}.id is "{template}", so all records would have the same id'
         fix = (
             "use a field of the record: {key}, {header:NAME}, {json:/POINTER}, {schema:/POINTER} "
