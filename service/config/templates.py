@@ -75,12 +75,40 @@ def is_escaped(template: str) -> bool:
     return len(set(FIELD.findall(template))) > 1 and not template.startswith(PLAIN)
 
 
-_CHANGE: Final = (
-    "without /ts_ms /ts_us /ts_ns /source/version /source/sequence /source/ts_us /source/ts_ns"
+_TIMES: Final = ("ts_ms", "ts_us", "ts_ns")
+_CHANGE: Final = " ".join(
+    f"/{name}"
+    for name in (
+        *_TIMES,
+        *("source/version", "source/sequence", "source/xmin", "source/ts_us", "source/ts_ns"),
+    )
 )
 """What differs in a change event of Debezium that is sent again, or by another version."""
 
-_DEBEZIUM: Final = f"{{sha256-json:/payload {_CHANGE} or sha256-json: {_CHANGE}}}"
+_DEBEZIUM: Final = (
+    # Only an event of Debezium has it: other documents have no id, and are not taken for copies.
+    "{json:/payload/source/connector or json:/source/connector}"
+    f" {{sha256-json:/payload without {_CHANGE} or sha256-json: without {_CHANGE}}}"
+)
+
+_POSITION: Final = " or ".join(
+    f"json:{at}/{prefix}{name}"
+    for at in ("", "/payload")
+    for name in ("lsn", "pos", "scn", "change_lsn", "commit_lsn")
+    for prefix in ("__source_", "__")
+)
+_FLAT_CHANGE: Final = " ".join(
+    # A row may have any columns, so nothing of it is left out but what Debezium adds, and of a
+    # schema beside it nothing but its list of fields, which another version may extend.
+    (
+        "/schema/fields",
+        *(
+            f"{at}/__{name}"
+            for at in ("", "/payload")
+            for name in (*_TIMES, "source_version", "version", "source_xmin", "xmin")
+        ),
+    )
+)
 
 PRESETS: Final = {
     "{cloudevents}": "{header:ce_source} {header:ce_id}",
@@ -88,11 +116,7 @@ PRESETS: Final = {
     "{debezium}": _DEBEZIUM,
     "{debezium-mysql}": _DEBEZIUM,
     "{debezium-postgresql}": _DEBEZIUM,
-    "{debezium-flat}": (
-        "{json:/__source_lsn or json:/__lsn or json:/__source_pos or json:/__pos"
-        " or json:/__source_scn or json:/__scn}"
-        " {sha256-json: without /__ts_ms /__ts_us /__ts_ns /__source_version /__version}"
-    ),
+    "{debezium-flat}": f"{{{_POSITION}}} {{sha256-json: without {_FLAT_CHANGE}}}",
     "{ticdc-canal-json}": "{json:/_tidb/commitTs} {sha256-json: without /id /ts}",
 }
 """What an id template may contain as a name: the id that an event format defines."""

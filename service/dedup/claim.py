@@ -212,6 +212,12 @@ class ClaimReader:
     def __init__(self, pieces: Sequence[bytes | Field]) -> None:
         self._pieces = pieces
 
+    @property
+    def needs_value(self) -> bool:
+        """Whether a record without a value, a tombstone, has no id."""
+        fields = (piece for piece in self._pieces if isinstance(piece, Field))
+        return any(all(part.in_value for part in field.parts) for field in fields)
+
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the id of a record, or None if a field of the template is missing."""
         found = []

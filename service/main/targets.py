@@ -7,6 +7,7 @@ is a problem. Neither is a setting that the broker does not report.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from service.dedup.claim import identifier_of
 from service.dedup.route import InputRoute
 from service.formatting import plural
 from service.kafka.model import (
@@ -57,6 +58,8 @@ def target_warnings(
             if output in topics:
                 inputs_of.setdefault(output, []).append(name)
                 yield from _output_warnings(_Pair(name, topics[name], output, topics[output]))
+                if topics[output].needs_key:
+                    yield from _tombstone_warnings(route, output)
         for letters in route.names(route.dead_letter):
             if letters in topics:
                 pair = _Pair(name, topics[name], letters, topics[letters])
@@ -99,6 +102,18 @@ def _output_warnings(pair: _Pair) -> Iterator[str]:
             "Kafka's default partitioner, or without a key to its own number modulo that count: "
             "partitions do not correspond, and where the publisher chose them, messages of one "
             "partition lose their order; give both equally many"
+        )
+
+
+def _tombstone_warnings(route: InputRoute, output: str) -> Iterator[str]:
+    """Yield a sentence if copies of tombstones pass to a compacted output."""
+    identifier, settings = identifier_of(route.settings.id), route.settings
+    if identifier is not None and identifier.needs_value and settings.missing_id == "pass":
+        yield (
+            f'a message of "{route.topic}" without a value has no id, so it passes unchecked: a '
+            "copy of it that comes after its key was written again deletes that key from "
+            f'"{output}", which is compacted; have its publisher send none (Debezium: '
+            'tombstones.on.delete=false), or write missing_id = "dead_letter"'
         )
 
 

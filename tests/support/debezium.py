@@ -94,6 +94,12 @@ def sent_again(event: Event) -> Iterable[Event]:
     if later["source"].get("sequence"):
         later["source"]["sequence"] = f'[null,"{later["source"]["lsn"]}"]'
     upgraded = deepcopy(later)
-    upgraded["source"] |= {"version": "3.1.2.Final", "ts_us": 1, "ts_ns": 2}
+    upgraded["source"] |= {"version": "3.1.2.Final", "ts_us": 1, "ts_ns": 2, "xmin": 740}
     upgraded |= {"ts_us": 3, "ts_ns": 4}
     return event, later, upgraded
+
+
+def with_schema(event: Event) -> Event:
+    """Return what Connect's JSON converter writes with schemas.enable=true."""
+    fields = [{"type": "string", "field": name} for name in event]
+    return {"schema": {"type": "struct", "fields": fields, "optional": False}, "payload": event}

@@ -13,7 +13,7 @@ import pytest
 
 from service.config.templates import PRESETS, expanded
 from service.dedup.claim import identifier_of
-from tests.support.debezium import MYSQL, POSTGRESQL, Event, line, sent_again
+from tests.support.debezium import MYSQL, POSTGRESQL, Event, line, sent_again, with_schema
 from tests.support.deciding import record
 from tests.support.helpers import rows, some
 
@@ -28,7 +28,15 @@ STRUCTURED = b'{"specversion": "1.0", "source": "/shop", "id": "A 1", "data": {"
         "an event as one document": ("{cloudevents-json}", STRUCTURED, [], b"/shop A 1"),
         "an event without an id": ("{cloudevents}", b"", EVENT[:2], None),
         "a tombstone": ("{debezium}", None, [], None),
-        "a heartbeat": ("{debezium-flat}", b'{"ts_ms": 1}', [], None),
+        "a heartbeat": ("{debezium}", b'{"ts_ms": 1}', [], None),
+        "a flat row, whose position {debezium} does not know": (
+            "{debezium}",
+            b'{"line": 1, "__op": "u", "__source_lsn": 2}',
+            [],
+            None,
+        ),
+        "the payload of an outbox": ("{debezium}", b'{"order": 1}', [], None),
+        "a flat row without a position": ("{debezium-flat}", b'{"line": 1, "__op": "u"}', [], None),
     },
 )
 def test_a_preset_is_the_id_that_an_event_format_defines(
@@ -61,16 +69,24 @@ def test_only_changes_that_are_sent_again_are_copies(
     found: dict[bytes, int] = {}
     for number, change in enumerate(changes):
         for event in sent_again(change):
-            whole = {"schema": {"type": "struct"}, "payload": event} if has_schema else event
+            whole = with_schema(event) if has_schema else event
             (identifier,) = ids_of(preset, [whole])
             assert found.setdefault(identifier, number) == number
     assert len(found) == len(changes)
 
 
-def test_flattened_changes_are_told_apart_by_their_position() -> None:
-    rows = [{**line(1), "__op": "u", "__source_lsn": lsn, "__source_ts_ms": 5} for lsn in (1, 2)]
-    rows += [{**line(n), "__op": "c", "__source_lsn": 3, "__source_ts_ms": 5} for n in (1, 2)]
-    again = [{**each, "__ts_ms": 99} for each in rows]
+@pytest.mark.parametrize("has_schema", [False, True], ids=["bare", "with its schema"])
+@pytest.mark.parametrize("position", ["__source_lsn", "__lsn", "__pos", "__source_change_lsn"])
+def test_flattened_changes_are_told_apart_by_their_position(
+    position: str, *, has_schema: bool
+) -> None:
+    rows = [{**line(1), "__op": "u", position: lsn, "__source_ts_ms": 5} for lsn in (1, 2)]
+    rows += [{**line(n), "__op": "c", position: 3, "__source_ts_ms": 5} for n in (1, 2)]
+    rows += [{**line(1), "__op": "r", position: 4, "__source_ts_ms": at} for at in (6, 7)]
+    rows += [{**line(1), "schema": at, "__op": "c", position: 5} for at in ("a", "b")]
+    again = [{**each, "__ts_ms": 99, "__source_version": "3.1.2.Final"} for each in rows]
+    if has_schema:
+        rows, again = ([with_schema(each) for each in sent] for sent in (rows, again))
     assert len(set(ids_of("{debezium-flat}", rows))) == len(rows)
     assert ids_of("{debezium-flat}", rows) == ids_of("{debezium-flat}", again)
 

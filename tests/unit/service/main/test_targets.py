@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from service.config.load import Config, KafkaSettings, RouteSettings
+from service.config.model import MissingId
+from service.config.templates import expanded
 from service.errors import ExitCode
 from service.kafka.model import UNCHECKED
 from service.main.check import report_of
@@ -212,3 +214,24 @@ def test_dead_letters_of_the_group_that_are_compacted_are_a_problem() -> None:
     report = report_of(config_of(ROUTE), FakeAdmin(cluster), FakeRights(cluster))
     (problem,) = report.problems
     assert "set its cleanup.policy to delete" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("template", "missing_id", "is_warned"),
+    [
+        ("{json:/id}", "pass", True),
+        ("{debezium}", "pass", True),
+        ("{key} {json:/id}", "pass", True),
+        ("{json:/id or header:id}", "pass", False),
+        ("{json:/id}", "dead_letter", False),
+        ("", "pass", False),
+    ],
+)
+def test_tombstones_that_pass_unchecked_to_a_compacted_output_are_named(
+    template: str, missing_id: MissingId, *, is_warned: bool
+) -> None:
+    route = replace(ROUTE, id=expanded(template), missing_id=missing_id)
+    topics = {"orders": COMPACTED, "orders_unique": COMPACTED}
+    found = [each for each in warned(topics, route) if "without a value has no id" in each]
+    assert bool(found) is is_warned
+    assert not [each for each in warned({}, route) if "without a value has no id" in each]
