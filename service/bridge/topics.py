@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from service.bridge.clients import asking
 from service.bridge.config import BridgeConfig
 from service.clock import Clock
-from service.dedup.route import absent, reads
+from service.config.expressions import may_be_read, reads
+from service.dedup.route import absent
 from service.errors import ConfigIssue, ExitCode, ExitError
 from service.kafka.model import ClusterAdmin, TopicInfo
 from service.kafka.topics import new_dead_letters
@@ -106,7 +107,7 @@ def targets_of(config: BridgeConfig, names: frozenset[str]) -> dict[str, str]:
     return {
         name: bridge.target_topic.replace("{topic}", name)
         for name in sorted(names)
-        if not name.startswith((f"{bridge.group_id}.", "__")) and reads(bridge.topics, name)
+        if may_be_read(name, bridge.topics, bridge.group_id) and reads(bridge.topics, name)
     }
 
 

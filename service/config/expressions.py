@@ -1,10 +1,11 @@
-"""Input expressions: inputs of a route that are regular expressions, in the syntax of RE2.
+"""Inputs: which topics are read, by their names or by a regular expression in the syntax of RE2.
 
 RE2 is imported when an expression is met: where inputs are only named it need not be installed.
 """
 
+from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from service.config.model import EXPRESSION_MARKER
 
@@ -29,6 +30,30 @@ def fits(expression: str, topic: str) -> bool:
     import re2
 
     return expression_fault(expression) is None and bool(re2.match(expression, topic, _options()))
+
+
+def reads(topics: Iterable[str], topic: str) -> bool:
+    """Whether a topic is one of those to read: by its name, or by a regular expression."""
+    return any(
+        fits(name, topic) if name.startswith(EXPRESSION_MARKER) else name == topic
+        for name in topics
+    )
+
+
+OF_KAFKA: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+"""Topics whose records only brokers understand."""
+
+
+def may_be_read(topic: str, inputs: Iterable[str], group_id: str) -> bool:
+    """Whether a topic may be an input, if it is among these; a group's own topics may not.
+
+    Regular expressions find no topic that begins with `__`, such as Kafka's own.
+    """
+    if topic.startswith(f"{group_id}.") or topic in OF_KAFKA:
+        return False
+    return not topic.startswith("__") or topic in inputs
 
 
 @cache

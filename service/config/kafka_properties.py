@@ -245,6 +245,10 @@ _BOUNDED: Final[Mapping[str, tuple[int, int, str]]] = {
     "message.send.max.retries": (1, 2**31 - 1, _RETRIES),
 }
 
+_COUNTED: Final = (".ms", ".bytes", ".kbytes", ".messages")
+"""How the names of whole numbers with a unit end."""
+_WHOLE: Final = re.compile(r"-?[0-9]+")
+
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "security.protocol": ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"),
 }
@@ -329,6 +333,11 @@ def _property_problems(
     if name in JAVA:
         yield java_name(name, given.name)
     if name not in KNOWN:
+        table, _, rest = name.partition(".")
+        scope = nearest(table, SCOPES)
+        if scope and rest in KNOWN:
+            what = f"{given.name} is in the table {table}, which no client has"
+            yield ConfigIssue(what, f"rename the table to [kafka.{scope}]")
         near = nearest(name, KNOWN, cutoff=0.7)
         fix = f"the nearest is {near}: rename or remove it" if near else _REMOVE
         yield ConfigIssue(f"{given.name} is not a property that librdkafka knows", fix)
@@ -336,10 +345,21 @@ def _property_problems(
         yield from _server_problems(given)
     if name in elsewhere:
         yield ConfigIssue(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")
+    yield from _value_problems(name, given)
+
+
+def _value_problems(name: str, given: GivenValue) -> Iterator[ConfigIssue]:
+    """Yield what is wrong with the value of a property that is known and has an effect."""
     if not isinstance(given.value, (str, int, float)):
         yield ConfigIssue(
             f"{given.name} is {redacted(name, given.value)}: must be text, a number or a boolean",
             "write a list as one text with commas",
+        )
+    if name.endswith(_COUNTED) and not _WHOLE.fullmatch(str(given.value)):
+        # librdkafka would take "5m" for 5.
+        yield ConfigIssue(
+            f"{given.name} is {shown(given.value)}: must be a whole number without a unit",
+            f"write the number in {name.rpartition('.')[2]}",
         )
     choices = _CHOICES.get(name)
     if choices is not None and str(given.value).lower() not in choices:

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from ringfence.headers import NAME_LENGTH_MAX
 from service.config.templates import expanded
 from service.errors import ConfigIssue, ConfigPath
 from service.formatting import short_duration_ms
@@ -175,7 +176,7 @@ def _text(allowed: str, pattern: str, longest: int | None = None) -> FieldInfo:
     return cast("FieldInfo", Field(description=allowed, pattern=whole, max_length=longest))
 
 
-TOPIC_SHAPE: Final = r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}"
+TOPIC_SHAPE: Final = rf"(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}"
 """Regular expression of the topic names that Kafka allows."""
 
 _CHARACTERS = r"[a-zA-Z0-9._-]*[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3,}"  # neither . nor ..

@@ -5,6 +5,7 @@ returns both: invalid keys have their defaults, so that `ringfence check` can st
 broker. No problem and no repr ever shows a secret.
 """
 
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -223,6 +224,12 @@ def read_document(path: Path, problems: list[ConfigIssue]) -> dict[str, object] 
     except UnicodeDecodeError as error:
         what = f"{path}, byte {error.start}: not text in UTF-8"
         problems.append(ConfigIssue(what, "save the file as UTF-8"))
+    except RecursionError:
+        what = f"{path} has arrays or tables that are nested too deeply"
+        problems.append(ConfigIssue(what, "no key takes such a value: remove it"))
+    except ValueError:  # of Python's own limit, beyond which it converts no digits
+        what = f"{path} has a whole number of more than {sys.get_int_max_str_digits()} digits"
+        problems.append(ConfigIssue(what, "no key takes such a value: remove it"))
     except OSError as error:
         sentence = f"{path} cannot be read: {error.strerror}; name a readable file."
         raise ExitError(ExitCode.USAGE, sentence) from error
@@ -393,7 +400,8 @@ def read_part(
 
 def _lacks_routes(document: Mapping[str, object]) -> bool:
     """Whether the file has no routes, not even ones that `section_problems` reports."""
-    misspelled = (nearest(name, _SECTIONS) == "routes" for name in document)
+    others = document.keys() - {"routes"}
+    misspelled = (nearest(name, _SECTIONS) == "routes" for name in others)
     return not document.get("routes") and not any(misspelled)
 
 

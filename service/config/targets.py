@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ringfence.headers import acknowledgements, internal
-from service.config.expressions import fits
+from ringfence.headers import NAME_LENGTH_MAX, acknowledgements, internal
+from service.config.expressions import OF_KAFKA, fits, reads
 from service.config.keys import TOPIC_SHAPE
 from service.config.model import EXPRESSION_MARKER, RouteSettings
 from service.config.templates import PLACEHOLDER, unmarked
@@ -46,10 +46,12 @@ class _Target(NamedTuple):
 def target_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigIssue]:
     """Return what is wrong with the topics that the routes write, compared with each other."""
     return [
+        *_read_twice(routes),
         *_mixed(routes),
         *_read_and_written(routes),
         *_replies_among_records(routes),
         *_written_state(routes, group_id),
+        *_too_long(routes),
     ]
 
 
@@ -89,6 +91,20 @@ def _common(some: Sequence[_Target], others: Sequence[_Target], *, is_one_route:
             if is_same:
                 return other.text if one.expression else one.text
     return ""
+
+
+def _read_twice(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
+    """Find named inputs that an earlier route reads: a topic has one route, the first."""
+    for at, named in enumerate(routes):
+        for topic in named.route.inputs:
+            earlier = next((each for each in routes[:at] if reads(each.route.inputs, topic)), None)
+            if earlier is not None and not topic.startswith(EXPRESSION_MARKER):
+                what = (
+                    f'{named.where}.inputs has "{topic}", which {earlier.where} reads: '
+                    "only the first route of a topic reads it"
+                )
+                fix = "remove it from one, or write the route of a regular expression last"
+                yield ConfigIssue(what, fix, (named.path("inputs"), earlier.path("inputs")))
 
 
 def _mixed(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
@@ -150,6 +166,9 @@ def _written_state(routes: Sequence[NamedRoute], group_id: str) -> Iterator[Conf
     letters = internal(group_id, "dead-letters")
     for named in routes:
         written = _written(named.route)
+        for topic in sorted(written & OF_KAFKA):
+            what = f'{named.where} writes "{topic}", which belongs to Kafka'
+            yield ConfigIssue(what, "use a topic of your own", (named.path(),))
         for topic in sorted(written):
             if topic in state or topic.startswith(internal(group_id, _CHANGELOG)):
                 what = f'{named.where} writes "{topic}", which is an internal topic of Ringfence'
@@ -158,6 +177,27 @@ def _written_state(routes: Sequence[NamedRoute], group_id: str) -> Iterator[Conf
         if letters in outputs.union(named.route.reply_topics, named.route.allowed_outputs):
             what = f'{named.where} writes "{letters}", where the dead letters of all routes may go'
             yield ConfigIssue(what, "use a topic of your own", (named.path(),))
+
+
+def _too_long(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
+    """Find named inputs of which a derived topic has a name that Kafka does not take."""
+    for named in routes:
+        for topic in named.route.inputs:
+            if topic.startswith(EXPRESSION_MARKER):
+                continue
+            derived = [
+                template.replace(_TOPIC, topic)
+                for template in (named.route.output, named.route.dead_letter)
+                if set(PLACEHOLDER.findall(template)) <= {"topic"}
+            ]
+            for name in derived:
+                if len(name) > NAME_LENGTH_MAX:
+                    what = (
+                        f'{named.where} needs the topic "{name}", whose name has {len(name)} '
+                        f"characters; Kafka takes {NAME_LENGTH_MAX}"
+                    )
+                    fix = f"write an output and a dead_letter of their own for {topic}"
+                    yield ConfigIssue(what, fix, (named.path("inputs"),))
 
 
 def _may_write(route: RouteSettings, topic: str) -> bool:

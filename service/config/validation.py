@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from ringfence.headers import NAME_LENGTH_MAX
 from service.config import tokens
-from service.config.expressions import expression_fault
+from service.config.expressions import OF_KAFKA, expression_fault
 from service.config.kafka_properties import KafkaSettings, Property
 from service.config.model import (
     EXPRESSION_MARKER,
@@ -173,6 +174,9 @@ def topics_problems(
             what = f'{where} has "{expression}", which is not a regular expression of RE2: {fault}'
             yield ConfigIssue(what, "use RE2's syntax: no lookahead, no backreferences")
     for topic in topics:
+        if topic in OF_KAFKA:
+            what = f'{where} has "{topic}", which belongs to Kafka'
+            yield ConfigIssue(what, "remove it")
         if topic.startswith(f"{group_id}."):
             what = f'{where} has "{topic}", but topics under "{group_id}." belong to Ringfence'
             yield ConfigIssue(what, f"remove it or choose another {group_key}")
@@ -199,7 +203,7 @@ def template_problems(
                 )
     if {"{", "}"} & set(text):
         yield ConfigIssue(f"{what}: unbalanced brace", f"close it: {allowed_text}")
-    elif is_topic and text and not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text):
+    elif is_topic and text and not re.fullmatch(rf"[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}", text):
         fix = "use letters, digits, dots, `_` and `-`"
         yield ConfigIssue(f"{what}: that cannot be the name of a topic", fix)
 
@@ -379,6 +383,9 @@ def api_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
             f'api.host is "{api.host}", which other machines can reach, and api.auth is not set',
             'write auth = "tokens" or "oidc" in [api], or auth = "none" for open access',
         )
+    if api.port and api.port == api.probe_port:
+        what = f"api.port and api.probe_port are both {api.port}"
+        yield ConfigIssue(what, "use different ports, or remove probe_port: probes use port then")
     yield from _token_problems(api)
     yield from _oidc_problems(api)
     yield from _tls_problems(api)
@@ -441,24 +448,42 @@ def _tls_problems(api: ApiSettings) -> Iterator[ConfigIssue]:
         what = "api.tls_client_ca_file is set without api.tls_cert_file"
         yield ConfigIssue(what, "set tls_cert_file and tls_key_file too, or remove it")
     elif api.tls_cert_file:
-        try:
-            tls_context(api)
-        except (OSError, ssl.SSLError, ValueError) as error:
-            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            what = f"the files of api.tls_cert_file and tls_key_file cannot be used: {reason}"
-            yield ConfigIssue(
-                what, "name a certificate chain and its key, as PEM, without a password"
-            )
+        for names, fix, load in (
+            (
+                "the files of api.tls_cert_file and tls_key_file",
+                "name a certificate chain and its key, as PEM, without a password",
+                _load_certificate,
+            ),
+            (
+                "the file of api.tls_client_ca_file",
+                "name a file of certificates of authorities, as PEM",
+                _load_client_authorities,
+            ),
+        ):
+            try:
+                load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), api)
+            except (OSError, ssl.SSLError, ValueError) as error:
+                reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+                yield ConfigIssue(f"{names} cannot be used: {reason}", fix)
+
+
+def _load_certificate(context: ssl.SSLContext, api: ApiSettings) -> None:
+    # With an empty password an encrypted key is an error instead of a prompt on the terminal.
+    context.load_cert_chain(api.tls_cert_file, api.tls_key_file, password="")
+
+
+def _load_client_authorities(context: ssl.SSLContext, api: ApiSettings) -> None:
+    if api.tls_client_ca_file:
+        context.load_verify_locations(api.tls_client_ca_file)
 
 
 def tls_context(api: ApiSettings) -> ssl.SSLContext:
     """Return the TLS context of the API; raise OSError or SSLError for unusable files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # With an empty password an encrypted key is an error instead of a prompt on the terminal.
-    context.load_cert_chain(api.tls_cert_file, api.tls_key_file, password="")
+    _load_certificate(context, api)
+    _load_client_authorities(context, api)
     if api.tls_client_ca_file:
-        context.load_verify_locations(api.tls_client_ca_file)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from ringfence.headers import Headers, Reason
+from ringfence.headers import NAME_LENGTH_MAX, Headers, Reason
 from service.config.addresses import AUDIT, BRIDGE
-from service.config.expressions import fits
-from service.config.model import EXPRESSION_MARKER, RouteSettings, ServiceSettings
+from service.config.expressions import may_be_read, reads
+from service.config.model import RouteSettings, ServiceSettings
 from service.config.tasks import Hop
 from service.config.templates import PLAIN
 from service.dedup.field import Field, SchemaField, UnrenderableError, pieces_of
@@ -30,7 +30,7 @@ ADDRESS_BYTES_MAX: Final = 4096
 
 _ADDRESS: Final = "{address}"
 
-_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 
 
 class Template(NamedTuple):
@@ -156,10 +156,11 @@ def resolve(
     routes: Collection[RouteSettings], topics: Iterable[str], group_id: str
 ) -> dict[str, InputRoute]:
     """Return the inputs among the existing topics, each with its route."""
+    named = {name for route in routes for name in route.inputs}
     candidates = {
         name: InputRoute.bind(route, name)
         for name in sorted(topics)
-        if not name.startswith((f"{group_id}.", "__"))
+        if may_be_read(name, named, group_id)
         for route in [next((route for route in routes if reads(route.inputs, name)), None)]
         if route is not None
     }
@@ -181,14 +182,6 @@ def absent(named: Iterable[str], topics: Collection[str]) -> list[str]:
 def written_topics(inputs: Mapping[str, InputRoute]) -> set[str]:
     """Every topic that the routes of these inputs may write."""
     return set().union(*(route.targets() for route in inputs.values()))
-
-
-def reads(topics: Iterable[str], topic: str) -> bool:
-    """Whether a topic is one of those to read: by its name, or by a regular expression."""
-    return any(
-        fits(name, topic) if name.startswith(EXPRESSION_MARKER) else name == topic
-        for name in topics
-    )
 
 
 class InputPartition(NamedTuple):

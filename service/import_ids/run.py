@@ -10,10 +10,11 @@ import httpx2
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from service.clock import SystemClock
+from service.config.expressions import reads
 from service.config.load import Config
 from service.config.model import RouteSettings
 from service.config.tasks import Hop, Task
-from service.dedup.route import InputRoute, reads, resolve
+from service.dedup.route import InputRoute, resolve
 from service.errors import ExitCode, ExitError
 from service.import_ids.decided import wait_until_decided
 from service.import_ids.reader import OffsetRange, TopicReader

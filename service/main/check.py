@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaException
 
 from service.clock import Clock, SystemClock
+from service.config.expressions import reads
 from service.config.kafka_properties import codec_of
 from service.config.load import Config
 from service.config.model import ApiSettings, RouteSettings, ServiceSettings
@@ -26,7 +27,6 @@ from service.dedup.route import (
     InputRoute,
     decides_by_address,
     missing_inputs,
-    reads,
     resolve,
     written_topics,
 )
@@ -315,12 +315,16 @@ def _unused(config: Config, routes: Mapping[str, InputRoute]) -> Iterator[str]:
 
 def _folder_problems(folder: Path) -> list[ConfigIssue]:
     parents = (folder.absolute(), *folder.absolute().parents)
-    existing = next(path for path in parents if path.exists())
+    fix = "set service.state_dir to a writable folder"
+    try:
+        existing = next(path for path in parents if path.exists())
+    except OSError as error:  # a name that is too long, or a folder that may not be looked into
+        return [ConfigIssue(f"service.state_dir is {folder}: {error.strerror}", fix)]
     # The permissions alone say nothing of file systems such as /proc, or to root.
     with suppress(OSError), TemporaryFile(dir=existing):
         return []
     what = f"service.state_dir is {folder}, but {existing} is not a writable folder"
-    return [ConfigIssue(what, "set service.state_dir to a writable folder")]
+    return [ConfigIssue(what, fix)]
 
 
 def _contradictions(

@@ -10,8 +10,8 @@ of its file is unknown: it counts as that of other instances with the same route
 from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
+from service.config.expressions import reads
 from service.config.load import Config
-from service.dedup.route import reads
 from service.metadata.record import MetadataRecord, read
 
 _KIND: Final = "file-routes"

@@ -11,6 +11,7 @@ from service.main.template_warnings import shared_addresses
 from service.metadata.layout import RouteTopology, Topology
 from tests.fakes.partition import Record
 from tests.fakes.rights import FakeRights
+from tests.support.helpers import rows
 from tests.support.living import GROUP, ROUTE, Living
 
 FIRST, SECOND = b'{"doc": "doc-7", "line": "12"}', b'{"doc": "doc-71", "line": "2"}'
@@ -50,13 +51,36 @@ def test_a_route_that_was_started_without_escapes_goes_on_so() -> None:
     assert accepted(of("{plain}" + SEVERAL), FIRST, SECOND) == [FIRST.decode()]
 
 
-def test_check_warns_of_inputs_that_can_share_an_address() -> None:
-    inputs = ("eu", "eu.a", "us")
-    for address, warned in (("{topic}.{header:t}", 1), ("{header:t}.{topic}", 0), ("{topic}", 0)):
-        settings = replace(ROUTE, inputs=inputs, address=address)
-        told = list(shared_addresses({name: InputRoute.bind(settings, name) for name in inputs}))
-        assert len(told) == warned
-        assert all('the inputs "eu" and "eu.a" of the route' in each for each in told)
+@rows(
+    ("addresses", "is_warned"),
+    {
+        "the field last": ({"eu": "{topic}.{header:t}", "eu.a": "{topic}.{header:t}"}, True),
+        "the field first": ({"a": "{header:t}.{topic}", "eu.a": "{header:t}.{topic}"}, True),
+        "between": ({"eu": "{topic}.{header:t}.x", "eu.a": "{topic}.{header:t}.x"}, True),
+        "a field and the default": ({"eu": "{topic}.{header:t}", "eu.a": "{topic}"}, True),
+        "a field alone": ({"eu": "{topic}.{header:t}", "us": "{key}"}, True),
+        "another beginning": ({"eu": "{topic}.{header:t}", "us": "{topic}.{header:t}"}, False),
+        "another end": ({"eu": "{header:t}.{topic}", "eu.a": "{header:t}.{topic}"}, False),
+        "no topic has a slash": ({"eu": "{topic}/{key}", "eu.a": "{topic}/{key}"}, False),
+        "nor at the end": ({"a": "{key}/{topic}", "eu.a": "{key}/{topic}"}, False),
+        "topics": ({"eu": "{topic}", "eu.a": "{topic}"}, False),
+        "one address on purpose": ({"eu": "all", "us": "all"}, False),
+        "one field on purpose": ({"eu": "{key}", "us": "{key}"}, False),
+    },
+)
+def test_check_warns_of_inputs_that_can_share_an_address(
+    addresses: dict[str, str], *, is_warned: bool
+) -> None:
+    found = list(
+        shared_addresses(
+            {
+                name: InputRoute.bind(replace(ROUTE, inputs=(name,), address=address), name)
+                for name, address in addresses.items()
+            }
+        )
+    )
+    assert len(found) == is_warned
+    assert all(f'"{name}"' in each for each in found for name in addresses)
 
 
 @pytest.mark.parametrize("managed_by", ["rest", "file"])

@@ -176,6 +176,47 @@ WRONG: dict[str, Wrong] = {
     "a group beside another": Wrong(
         f'{ROUTE}[service]\ngroup_id = "team.a"\n', ("belong to the first",), is_warning=True
     ),
+    # topics that belong to others, or are read twice
+    "Kafka's offsets as an input": Wrong(
+        f'{KAFKA}[[routes]]\ninputs = ["__consumer_offsets"]\n', ("belongs to Kafka", "remove it")
+    ),
+    "Kafka's offsets as an output": Wrong(
+        f'{ROUTE}output = "__consumer_offsets"\n', ("belongs to Kafka", "a topic of your own")
+    ),
+    "an input twice": Wrong(
+        f'{ROUTE}[[routes]]\nname = "again"\ninputs = ["orders"]\n',
+        ('routes["again"].inputs has "orders", which routes["orders"] reads', "from one"),
+    ),
+    "an expression before a name": Wrong(
+        f'{KAFKA}[[routes]]\nname = "all"\ninputs = ["^ord"]\n[[routes]]\ninputs = ["orders"]\n',
+        ("only the first route", "regular expression last"),
+    ),
+    "an output that is too long": Wrong(
+        f'{KAFKA}[[routes]]\ninputs = ["{"o" * 245}"]\n',
+        ("has 252 characters", "output and a dead_letter of their own"),
+    ),
+    # properties of clients
+    "a time with a unit": Wrong(
+        f'{ROUTE}[kafka.consumer]\n"metadata.max.age.ms" = "5m"\n', ("without a unit", "in ms")
+    ),
+    "bytes with a unit": Wrong(
+        f'{ROUTE}[kafka.consumer]\n"fetch.min.bytes" = "1MB"\n', ("without a unit", "in bytes")
+    ),
+    "a table that is none": Wrong(
+        f'{ROUTE}[kafka.consumers]\n"fetch.min.bytes" = 1\n',
+        ("to [kafka.consumer]",),
+    ),
+    # sizes of the text
+    "too deep": Wrong(f"{ROUTE}x = {'[' * 5000}{']' * 5000}\n", ("nested too deeply", "remove it")),
+    "too many digits": Wrong(f"{ROUTE}x = {'1' * 5000}\n", ("4300 digits", "remove it")),
+    "an empty list of routes": Wrong(f"routes = []\n{KAFKA}", ("[[routes]] is missing",)),
+    # ports and folders
+    "one port for both": Wrong(
+        f'{ROUTE}[api]\nauth = "none"\nport = 8081\nprobe_port = 8081\n', ("are both 8081",)
+    ),
+    "a folder with a long name": Wrong(
+        f'{ROUTE}[service]\nstate_dir = "{"s" * 300}"\n', ("name too long", "writable folder")
+    ),
     "a folder that is none": Wrong(f'{ROUTE}[service]\nstate_dir = "/proc/x"\n', ("state_dir is",)),
 }
 
