@@ -20,7 +20,8 @@ from service.errors import ConfigIssue
 
 _TOPIC: Final = "{topic}"
 
-INTERNAL_NAMES: Final = ("by-address", "config")
+_BY_ADDRESS: Final = "by-address"
+INTERNAL_NAMES: Final = (_BY_ADDRESS, "config")
 """Names, behind that of the group, of the topics that have no route of their own."""
 
 _CHANGELOG: Final = "changelog."
@@ -51,6 +52,7 @@ def target_problems(routes: Sequence[NamedRoute], group_id: str) -> list[ConfigI
         *_read_and_written(routes),
         *_replies_among_records(routes),
         *_written_state(routes, group_id),
+        *_log_of_addresses(routes),
         *_too_long(routes),
     ]
 
@@ -177,6 +179,17 @@ def _written_state(routes: Sequence[NamedRoute], group_id: str) -> Iterator[Conf
         if letters in outputs.union(named.route.reply_topics, named.route.allowed_outputs):
             what = f'{named.where} writes "{letters}", where the dead letters of all routes may go'
             yield ConfigIssue(what, "use a topic of your own", (named.path(),))
+
+
+def _log_of_addresses(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
+    """Find inputs whose changelog would have the name of the changelog of addresses."""
+    if not any(each.route.scope == "address" for each in routes):
+        return
+    for named in routes:
+        if named.route.scope == "partition" and _BY_ADDRESS in named.route.inputs:
+            what = f'{named.where}.inputs has "{_BY_ADDRESS}", whose changelog is that of addresses'
+            fix = "read it with a service.group_id of its own"
+            yield ConfigIssue(what, fix, (named.path("inputs"),))
 
 
 def _too_long(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:

@@ -150,6 +150,9 @@ def _problems_of(named: NamedRoute, group_id: str) -> Iterator[tuple[str, Config
         for problem in template_problems(where, template, allowed, is_topic=key in _TARGETS):
             yield key, problem
     yield from _constant_id(named)
+    if not unmarked(named.route.address):
+        what = f'{named.where}.address is "{named.route.address}", so no record has an address'
+        yield "address", ConfigIssue(what, "write a name or a field after it")
     yield from _publisher_chosen_targets(named)
 
 

@@ -319,7 +319,11 @@ class KafkaClusterAdmin:
 
 
 def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
-    """Convert topics to the admin client's type."""
+    """Convert topics to the admin client's type; of several with one name the first counts.
+
+    The client crashes with a name that is there twice.
+    """
+    first = {topic.name: topic for topic in reversed(list(topics))}
     return [
         NewTopic(
             topic.name,
@@ -327,7 +331,7 @@ def new_topics(topics: Iterable[TopicSpec]) -> list[NewTopic]:
             replication_factor=topic.replication,
             config=dict(topic.settings),
         )
-        for topic in topics
+        for topic in first.values()
     ]
 
 

@@ -47,7 +47,8 @@ class _Shape(NamedTuple):
     @classmethod
     def of(cls, route: InputRoute) -> "_Shape":
         """Return that of an input."""
-        first, last = route.address.pieces[0], route.address.pieces[-1]
+        pieces = route.address.pieces or ("",)
+        first, last = pieces[0], pieces[-1]
         return cls(
             route.settings.name,
             route.topic,

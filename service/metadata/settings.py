@@ -20,7 +20,6 @@ Keys = Mapping[str, object]
 
 _FIXED: Final = ("scope", "address", "id")
 
-_BY_ADDRESS: Final = "by-address"
 
 _NO_ROUTES: Final = ConfigIssue(
     "no route is left, so there is nothing to read",
@@ -90,7 +89,6 @@ def apply_overlay(
         problems.append(_NO_ROUTES)
     problems += route_problems(named, file.service.group_id, has_registry=has_registry)
     problems += target_problems(named, file.service.group_id)
-    problems += _own_log(named)
     book = _addresses(file, overlay, problems)
     errors = [OverlayError(_path(problem, overlay), problem) for problem in problems]
     names = {route.route.name for route in named}
@@ -166,20 +164,6 @@ def _addresses(file: Config, overlay: SettingsOverlay, problems: list[ConfigIssu
     read = read_addresses(given, problems)
     kept = {p: keys for p, keys in file.addresses.patterns.items() if p not in overlay.addresses}
     return AddressBook.of({**kept, **read.patterns})
-
-
-def _own_log(named: Iterable[NamedRoute]) -> Iterator[ConfigIssue]:
-    """Yield each input whose changelog would have the name of the changelog of addresses."""
-    routes = list(named)
-    if any(each.route.scope == "address" for each in routes):
-        for each in routes:
-            if each.route.scope == "partition" and _BY_ADDRESS in each.route.inputs:
-                what = (
-                    f'{each.where}.inputs holds "{_BY_ADDRESS}", '
-                    "whose changelog is that of addresses"
-                )
-                fix = "read it with a service.group_id of its own"
-                yield ConfigIssue(what, fix, (each.path("inputs"),))
 
 
 def _no_such_route(name: str) -> ConfigIssue:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from service.kafka import admin as cluster
 from service.kafka.admin import KafkaClusterAdmin
+from service.kafka.model import TopicSpec
 from state.model import PartitionId
 
 
@@ -139,3 +140,11 @@ def test_a_topic_that_has_no_leader_yet_is_asked_again_for_a_moment(
     monkeypatch.setattr(cluster, "_ELECTION_S", 0.0)
     with pytest.raises(KafkaException, match="who leads is not known yet"):
         KafkaClusterAdmin(lambda: cast("AdminClient", Electing(1_000_000, code))).ends([place])
+
+
+def test_a_topic_that_is_wanted_twice_is_made_once_as_it_was_wanted_first() -> None:
+    """The client crashes with a list that has a name twice."""
+    wanted = [TopicSpec(name, count, 3, {}) for name, count in (("l", 1), ("o", 2), ("l", 6))]
+    made = {each.topic: each.num_partitions for each in cluster.new_topics(wanted)}
+    assert made == {"l": 1, "o": 2}
+    assert len(cluster.new_topics(wanted)) == 2

@@ -183,6 +183,13 @@ WRONG: dict[str, Wrong] = {
     "Kafka's offsets as an output": Wrong(
         f'{ROUTE}output = "__consumer_offsets"\n', ("belongs to Kafka", "a topic of your own")
     ),
+    "an input that is named like a log": Wrong(
+        f'{ROUTE}[[routes]]\ninputs = ["by-address"]\nscope = "partition"\n',
+        ("whose changelog is that of addresses", "service.group_id of its own"),
+    ),
+    "a marker without an address": Wrong(
+        f'{ROUTE}address = "{{plain}}"\n', ("no record has an address", "a name or a field")
+    ),
     "an input twice": Wrong(
         f'{ROUTE}[[routes]]\nname = "again"\ninputs = ["orders"]\n',
         ('routes["again"].inputs has "orders", which routes["orders"] reads', "from one"),

@@ -6,7 +6,6 @@ from typing import Any, cast
 import pytest
 
 from ringfence.headers import DUPLICATE_ID
-from service.config.load import RouteSettings
 from service.kafka.topics import config_topic
 from service.metadata.audit import AuditHistory
 from service.metadata.image import MetadataImage
@@ -246,16 +245,11 @@ def test_another_way_of_remembering_forgets_all_and_needs_force(keys: dict[str, 
     assert forgotten(living, loop, id_cache_size=20_000).caches == ()
 
 
-def test_an_input_that_two_routes_of_one_scope_share_belongs_to_the_first() -> None:
+def test_a_route_whose_input_an_earlier_one_reads_is_refused() -> None:
     living = Living(replace(ROUTE, inputs=("^ord.*",)))
-    assert isinstance(living.config.routes[0], RouteSettings)
-    editor = editor_of(living)
-    edit(
-        editor, SettingsOverlay(routes={"late": {**MORE, "inputs": ["orders"], "output": "other"}})
-    )
-    living.send("a")
-    living.running()
-    assert living.values("orders.unique") == ["a"]
+    late = {**MORE, "inputs": ["orders"], "output": "other"}
+    with pytest.raises(InvalidSettingsError, match="only the first route of a topic reads it"):
+        edit(editor_of(living), SettingsOverlay(routes={"late": late}))
 
 
 # Who reads along.
