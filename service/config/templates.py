@@ -81,6 +81,8 @@ _CHANGE: Final = " ".join(
     for name in (
         *_TIMES,
         *("source/version", "source/sequence", "source/xmin", "source/ts_us", "source/ts_ns"),
+        # After a crash within a transaction the connector counts its events from 1 again.
+        *("transaction/total_order", "transaction/data_collection_order"),
     )
 )
 """What differs in a change event of Debezium that is sent again, or by another version."""
@@ -132,6 +134,13 @@ def expanded(template: str) -> str:
     """Return a template with the meaning of each preset in it."""
     for name, meaning in PRESETS.items():
         template = template.replace(name, meaning)
+    return template
+
+
+def named(template: str) -> str:
+    """Return an expanded template with the name of each preset again, for people."""
+    for name, meaning in PRESETS.items():
+        template = template.replace(meaning, name)
     return template
 
 

@@ -17,6 +17,7 @@ from ringfence.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, Headers
 from service.clock import SystemClock
 from service.config.addresses import AddressBook, settings_of
 from service.config.load import Config
+from service.config.templates import named
 from service.dead_letters.reader import OffsetScan
 from service.dedup.claim import claim_of, identifier_of, missing_headers, read_membership
 from service.dedup.field import ContentField, Field, HeaderField, JsonField
@@ -168,7 +169,11 @@ class Sampler:
 
     @property
     def _where(self) -> str:
-        return f"an id at {self._route.settings.id}" if self._identifier else "an id in a header"
+        return (
+            f"an id at {named(self._route.settings.id)}"
+            if self._identifier
+            else "an id in a header"
+        )
 
     def _why(
         self, record: Record, headers: Headers, claim: Claim, required: tuple[str, ...]

@@ -8,7 +8,7 @@ from itertools import combinations, islice
 from typing import Final, NamedTuple
 
 from service.config.load import Config
-from service.config.templates import PLAIN
+from service.config.templates import PLAIN, named
 from service.dedup.route import InputRoute
 
 
@@ -22,10 +22,10 @@ def kept_templates(file: Config, effective: Config) -> Iterator[str]:
         for key, template in (("id", route.id), ("address", route.address)):
             if template.startswith(PLAIN) and template not in written:
                 yield (
-                    f'the {key} of the route "{route.name}" is {template}, as when it was first '
-                    f"started: messages that differ in a field may have one {key}, and be removed; "
-                    "give the route another name, which makes it a new one that remembers nothing, "
-                    "or write it as it is here to keep it"
+                    f'the {key} of the route "{route.name}" is {named(template)}, as when it was '
+                    f"first started: messages that differ in a field may have one {key}, and be "
+                    "removed; give the route another name, which makes it a new one that "
+                    "remembers nothing, or write it as it is here to keep it"
                 )
 
 

@@ -24,7 +24,7 @@ CONFIGURATION = """
 inputs = ["shop"]
 id = "{debezium}"
 """
-CHANGES = list(itertools.chain.from_iterable((POSTGRESQL | MYSQL).values()))
+CHANGES = list(itertools.chain(*POSTGRESQL.values(), *MYSQL.values()))
 
 
 def test_of_a_stream_of_changes_only_those_that_are_sent_again_are_duplicates(

@@ -54,7 +54,13 @@ def line(number: int, **more: Any) -> dict[str, Any]:
     return {"order_id": 1, "line": number, "price": 9.5, **more}
 
 
-POSTGRESQL = {
+def in_transaction(event: dict[str, Any], number: int) -> Event:
+    """Return an event with provide.transaction.metadata=true."""
+    order = {"id": "571:53195832", "total_order": number, "data_collection_order": number}
+    return {**event, "transaction": order}
+
+
+POSTGRESQL: Mapping[str, list[Event]] = {
     "three lines of one order, copied by COPY": [postgresql("c", 500, line(n)) for n in (1, 2, 3)],
     "the first snapshot": [
         postgresql("r", 400, line(n), snapshot=position, ts_ms=1_731_000_000_000)
@@ -76,12 +82,15 @@ POSTGRESQL = {
         postgresql("d", 700, {"order_id": 1, "line": 1}),
         postgresql("c", 701, line(1)),
     ],
+    "rows of a transaction that is numbered": [
+        in_transaction(postgresql("c", 900, line(n)), n) for n in (5, 6)
+    ],
     "changes of one transaction in two tables": [
         postgresql("c", 800, line(1), table=table) for table in ("order_lines", "order_lines_old")
     ],
 }
 
-MYSQL = {
+MYSQL: Mapping[str, list[Event]] = {
     "rows of one statement": [mysql("c", 484, row, line(row)) for row in range(3)],
     "an equal row at another position": [mysql("c", 999, 0, line(0))],
 }
@@ -93,6 +102,8 @@ def sent_again(event: Event) -> Iterable[Event]:
     later["ts_ms"] += 60_000
     if later["source"].get("sequence"):
         later["source"]["sequence"] = f'[null,"{later["source"]["lsn"]}"]'
+    if later.get("transaction"):
+        later["transaction"] |= {"total_order": 1, "data_collection_order": 1}
     upgraded = deepcopy(later)
     upgraded["source"] |= {"version": "3.1.2.Final", "ts_us": 1, "ts_ns": 2, "xmin": 740}
     upgraded |= {"ts_us": 3, "ts_ns": 4}

@@ -59,7 +59,7 @@ def ids_of(preset: str, events: Iterable[Event]) -> list[bytes]:
     [
         ("{debezium-postgresql}", POSTGRESQL),
         ("{debezium-mysql}", MYSQL),
-        ("{debezium}", POSTGRESQL | MYSQL),
+        ("{debezium}", {**POSTGRESQL, **MYSQL}),
     ],
 )
 def test_only_changes_that_are_sent_again_are_copies(
@@ -80,11 +80,15 @@ def test_only_changes_that_are_sent_again_are_copies(
 def test_flattened_changes_are_told_apart_by_their_position(
     position: str, *, has_schema: bool
 ) -> None:
-    rows = [{**line(1), "__op": "u", position: lsn, "__source_ts_ms": 5} for lsn in (1, 2)]
+    rows: list[Event] = [
+        {**line(1), "__op": "u", position: lsn, "__source_ts_ms": 5} for lsn in (1, 2)
+    ]
     rows += [{**line(n), "__op": "c", position: 3, "__source_ts_ms": 5} for n in (1, 2)]
     rows += [{**line(1), "__op": "r", position: 4, "__source_ts_ms": at} for at in (6, 7)]
     rows += [{**line(1), "schema": at, "__op": "c", position: 5} for at in ("a", "b")]
-    again = [{**each, "__ts_ms": 99, "__source_version": "3.1.2.Final"} for each in rows]
+    again: list[Event] = [
+        {**each, "__ts_ms": 99, "__source_version": "3.1.2.Final"} for each in rows
+    ]
     if has_schema:
         rows, again = ([with_schema(each) for each in sent] for sent in (rows, again))
     assert len(set(ids_of("{debezium-flat}", rows))) == len(rows)
