@@ -16,6 +16,7 @@ from service.config.kafka_properties import (
     Elsewhere,
     KafkaSettings,
     Owned,
+    login_problems,
     no_servers,
     read_properties,
 )
@@ -116,6 +117,7 @@ def read_cluster(
         f"{OWN_PREFIX}BRIDGE__{cluster.upper()}__BOOTSTRAP_SERVERS",
     )
     problems.extend(no_servers(given, table, variable))
+    problems.extend(login_problems(accepted, table))
     return KafkaSettings(
         common={n: v for n, v in accepted.items() if n not in CONSUMER_ONLY | PRODUCER_ONLY},
         consumer={n: v for n, v in accepted.items() if n in CONSUMER_ONLY},

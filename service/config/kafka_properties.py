@@ -289,6 +289,7 @@ def read_kafka(
             by_scope[_scope_of(scope, name)][name] = value
     given = tables.get("common", {})
     problems.extend(no_servers(given, "kafka", "KAFKA_BOOTSTRAP_SERVERS"))
+    problems.extend(login_problems(by_scope["common"], "kafka"))
     return KafkaSettings(**by_scope)
 
 
@@ -312,6 +313,32 @@ def no_servers(given: Iterable[str], table: str, variable: str) -> Iterator[Conf
         what = f'{table}."{SERVERS}" is missing'
         fix = f'write "bootstrap.servers" = "host:9092" in [{table}] or set {variable}'
         yield ConfigIssue(what, fix)
+
+
+def login_problems(properties: Mapping[str, Property], table: str) -> Iterator[ConfigIssue]:
+    """Yield a problem if a user is given and no mechanism: the client's default is Kerberos."""
+    protocol = str(properties.get("security.protocol", "")).lower()
+    has_mechanism = not {"sasl.mechanism", "sasl.mechanisms"}.isdisjoint(properties)
+    if protocol.startswith("sasl") and "sasl.username" in properties and not has_mechanism:
+        what = f'{table}."sasl.username" is set, and {table}."sasl.mechanism" is missing'
+        yield ConfigIssue(
+            what, 'write "sasl.mechanism" = "PLAIN", "SCRAM-SHA-256" or "SCRAM-SHA-512"'
+        )
+
+
+def unused_properties(properties: Mapping[str, Property], table: str) -> Iterator[str]:
+    """Yield a sentence for TLS or SASL that is configured and that the protocol does not use."""
+    protocol = str(properties.get("security.protocol", "plaintext")).lower()
+    for prefix, is_used, with_it in (
+        ("ssl.", protocol.endswith("ssl"), "ssl or sasl_ssl"),
+        ("sasl.", protocol.startswith("sasl"), "sasl_ssl or sasl_plaintext"),
+    ):
+        unused = sorted(name for name in properties if name.startswith(prefix))
+        if unused and not is_used:
+            yield (
+                f'{table}."{unused[0]}" has no effect: security.protocol is {protocol}; set it to '
+                f"{with_it}, or remove {', '.join(unused)}"
+            )
 
 
 def _scope_of(scope: str, name: str) -> str:
@@ -341,7 +368,7 @@ def _property_problems(
         near = nearest(name, KNOWN, cutoff=0.7)
         fix = f"the nearest is {near}: rename or remove it" if near else _REMOVE
         yield ConfigIssue(f"{given.name} is not a property that librdkafka knows", fix)
-    if _ALIASES.get(name, name) == SERVERS:
+    if _ALIASES.get(name, name) == SERVERS and isinstance(given.value, str):
         yield from _server_problems(given)
     if name in elsewhere:
         yield ConfigIssue(f"{given.name} has no effect there", f"move it to {elsewhere[name]}")

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from service.bridge.check import check as ask_brokers
 from service.bridge.clients import property_problems as bridge_problems
 from service.bridge.config import load_lenient as load_bridge
+from service.config.kafka_properties import unused_properties
 from service.config.load import BRIDGE_SECTIONS, Config, load_lenient, read_document
 from service.config.reach import reach_of
 from service.config.validation import exposed_files, invalid_routes
@@ -60,7 +61,12 @@ def _check_service(
     problems += refused
     warnings: list[str] = []
     if config is not None:
-        own = memory_warnings(config), descriptor_warnings(config), certificate_warnings(config.api)
+        own = (
+            memory_warnings(config),
+            descriptor_warnings(config),
+            certificate_warnings(config.api),
+            unused_properties(config.kafka.common, "kafka"),
+        )
         warnings = [*exposed_files(config.api), *chain.from_iterable(own)]
         if not _runs_here(config):
             warnings.extend(bind_warnings(config.api))
@@ -104,6 +110,8 @@ def _check_bridge(config_file: Path, say: Say) -> CheckFinding:
     warnings: list[str] = []
     if config is not None:
         warnings = [*exposed_files(config.api), *bind_warnings(config.api)]
+        for name, cluster in (("source", config.source), ("target", config.target)):
+            warnings += unused_properties(cluster.common, f"bridge.{name}")
     if config is None or refused or not config.has_servers:
         return CheckFinding(problems, {}, warnings)
 

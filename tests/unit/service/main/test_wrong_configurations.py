@@ -209,6 +209,19 @@ WRONG: dict[str, Wrong] = {
     "bytes with a unit": Wrong(
         f'{ROUTE}[kafka.consumer]\n"fetch.min.bytes" = "1MB"\n', ("without a unit", "in bytes")
     ),
+    "servers as a list": Wrong(
+        '[kafka]\n"bootstrap.servers" = ["a:1", "b:1"]\n[[routes]]\ninputs = ["orders"]\n',
+        ("must be text", "one text with commas"),
+    ),
+    "a user without a mechanism": Wrong(
+        ROUTE.replace(KAFKA, f'{KAFKA}"security.protocol" = "sasl_ssl"\n"sasl.username" = "u"\n'),
+        ('"sasl.mechanism" is missing', "SCRAM-SHA-512"),
+    ),
+    "TLS that is not spoken": Wrong(
+        ROUTE.replace(KAFKA, f'{KAFKA}"ssl.endpoint.identification.algorithm" = "https"\n'),
+        ("has no effect: security.protocol is plaintext", "ssl or sasl_ssl"),
+        is_warning=True,
+    ),
     "a table that is none": Wrong(
         f'{ROUTE}[kafka.consumers]\n"fetch.min.bytes" = 1\n',
         ("to [kafka.consumer]",),
