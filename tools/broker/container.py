@@ -16,7 +16,7 @@ from tools.broker.external import Uncontrolled
 from tools.broker.ready import START_TIMEOUT_S, wait_until_ready
 
 # The image that KafkaContainer is written for: its start script relies on the files in it.
-_IMAGE: Final = "confluentinc/cp-kafka:7.6.0"
+IMAGE: Final = "confluentinc/cp-kafka:7.6.0"
 _PROPERTIES: Final = {
     "auto.create.topics.enable": "false",
     "default.replication.factor": "1",
@@ -57,7 +57,7 @@ class ContainerBroker(Uncontrolled):
             return
         try:
             # Known before it starts: one whose start fails half-way has to be removed as well.
-            self._container = KafkaContainer(_IMAGE).with_kraft()
+            self._container = KafkaContainer(IMAGE).with_kraft()
             for name, value in self._properties.items():
                 self._container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
             self._container.start(timeout=int(START_TIMEOUT_S))
@@ -74,7 +74,7 @@ class ContainerBroker(Uncontrolled):
         if not wait_until_ready(self.client_properties):
             self.stop()
             message = (
-                f"The broker's container ({_IMAGE}) did not answer within"
+                f"The broker's container ({IMAGE}) did not answer within"
                 f" {START_TIMEOUT_S:.0f} s: look at the engine's log."
             )
             raise BrokerError(message)

@@ -20,7 +20,7 @@ from tools.broker.artifacts import kafka
 from tools.broker.errors import BrokerError
 from tools.jars import java_command
 
-_LOG4J = Path(__file__).with_name("log4j2.xml")
+LOG4J = Path(__file__).with_name("log4j2.xml")
 _META = "meta.properties"
 _FORMAT_TIMEOUT_S = 120.0
 _LOG_TAIL_LINES = 15
@@ -109,7 +109,7 @@ def prepare(
         *(java_command(), "-cp", f"{jars.fetched()}/*"),
         # Java ignores an archive that was written by another Java or for other jars.
         *([f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []),
-        *(f"-Dlog4j2.configurationFile={_LOG4J}", "-Djava.awt.headless=true"),
+        *(f"-Dlog4j2.configurationFile={LOG4J}", "-Djava.awt.headless=true"),
     ]
     ours = config.server_properties(node.ports, node.data_folder)
     text = config.to_properties_text({**ours, **machine.properties(), **properties})
