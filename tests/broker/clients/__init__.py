@@ -104,11 +104,11 @@ def _go(text: str, folder: Path) -> Command:
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / name, folder)
     _written(folder, "main.go", text)
-    return Command([str(GoProgram("franz-go", folder, ".").binary())])
+    return Command([str(GoProgram("client", folder, ".").binary())])
 
 
 def _node(text: str, folder: Path) -> Command:
-    modules = _kept("kafkajs", _NPM, _install_kafkajs) / "node_modules"
+    modules = _kept("npm", _NPM, _install_npm) / "node_modules"
     words = ["node", _written(folder, "send.js", text)]
     return Command(words, {"NODE_PATH": str(modules), "KAFKAJS_NO_PARTITIONER_WARNING": "1"})
 
@@ -124,7 +124,9 @@ SPRING: Final = Client("KafkaTemplate", JAVA.needs, _java)
 RINGFENCE: Final = Client("clients/java", JAVA.needs, _ringfence)
 """The Java client with our classes for it, in the jar that Maven makes of them."""
 FRANZ_GO: Final = Client("franz-go", ("go",), _go)
+KAFKA_GO: Final = Client("segmentio/kafka-go", ("go",), _go)
 KAFKAJS: Final = Client("kafkajs", ("node", "npm"), _node)
+PLATFORMATIC: Final = Client("@platformatic/kafka", KAFKAJS.needs, _node)
 KCAT: Final = Client("kcat", ("kcat",), _shell)
 
 
@@ -156,7 +158,7 @@ def _install_aiokafka(folder: Path) -> None:
     _fetch([*pip, *options], folder)
 
 
-def _install_kafkajs(folder: Path) -> None:
+def _install_npm(folder: Path) -> None:
     for pin in _NPM:
         shutil.copy(pin, folder)
     _fetch(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)

@@ -1,11 +1,22 @@
 """A consumer for each client, which prints the values of TOPIC up to the one that is `end`.
 
-SETTING stands where the row of the client in docs/consuming.md says what to set.
+SETTING stands where the row of the client in docs/consuming.md says what to set. Clients of which
+that page warns have the setting that should be enough.
 """
 
 from typing import Final
 
-from tests.broker.clients import AIOKAFKA, CONFLUENT, FRANZ_GO, JAVA, KAFKAJS, KCAT, Client
+from tests.broker.clients import (
+    AIOKAFKA,
+    CONFLUENT,
+    FRANZ_GO,
+    JAVA,
+    KAFKA_GO,
+    KAFKAJS,
+    KCAT,
+    PLATFORMATIC,
+    Client,
+)
 
 _CONFLUENT: Final = """
 import os
@@ -144,6 +155,67 @@ CONSUMERS: Final[dict[Client, str]] = {
     KAFKAJS: _KAFKAJS,
     KCAT: _KCAT,
 }
+
+_KAFKA_GO: Final = """
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/segmentio/kafka-go"
+)
+
+func main() {
+	reader := kafka.NewReader(kafka.ReaderConfig{
+		Brokers:        []string{os.Getenv("KAFKA_BOOTSTRAP_SERVERS")},
+		Topic:          os.Getenv("TOPIC"),
+		IsolationLevel: kafka.ReadCommitted,
+	})
+	defer reader.Close()
+	for value := ""; value != "end"; {
+		message, err := reader.ReadMessage(context.Background())
+		if err != nil {
+			log.Fatal(err)
+		}
+		value = string(message.Value)
+		fmt.Println(value)
+	}
+}
+"""
+
+_PLATFORMATIC: Final = """
+const { Consumer, FetchIsolationLevels } = require("@platformatic/kafka");
+
+// The client asks for Node 22, and this is what it lacks in Node 20.
+Promise.withResolvers ??= () => {
+  const made = {};
+  made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));
+  return made;
+};
+
+async function main() {
+  const consumer = new Consumer({
+    clientId: "reader",
+    groupId: "platformatic-" + process.pid,
+    bootstrapBrokers: process.env.KAFKA_BOOTSTRAP_SERVERS.split(","),
+    isolationLevel: FetchIsolationLevels.READ_COMMITTED,
+  });
+  const stream = await consumer.consume({ topics: [process.env.TOPIC], mode: "earliest" });
+  for await (const message of stream) {
+    console.log(message.value.toString());
+    if (message.value.toString() === "end") break;
+  }
+  await consumer.close(true);
+}
+
+main();
+"""
+
+UNABLE: Final[dict[Client, str]] = {KAFKA_GO: _KAFKA_GO, PLATFORMATIC: _PLATFORMATIC}
+"""Consumers that give the program records of aborted transactions all the same."""
 
 
 def program(client: Client, setting: str) -> str:

@@ -1,9 +1,12 @@
-// franz-go, for the producer in docs/wire-contract.md.
+// franz-go, for the producer in docs/wire-contract.md, and a client of which docs/consuming.md warns.
 module ringfence/tests/clients
 
 go 1.26.0
 
-require github.com/twmb/franz-go v1.22.3
+require (
+	github.com/segmentio/kafka-go v0.4.51
+	github.com/twmb/franz-go v1.22.3
+)
 
 require (
 	github.com/klauspost/compress v1.20.3 // indirect
