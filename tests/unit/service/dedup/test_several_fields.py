@@ -9,6 +9,7 @@ from service.dedup.field import UnrenderableError
 from service.dedup.route import Template
 from tests.support.deciding import record
 from tests.support.helpers import some
+from tests.support.id_templates import VECTORS, Vector
 
 LETTERS = ("", "a", "-", "\\", "|", "é")
 VALUES = ["".join(each) for size in (1, 2, 3) for each in itertools.product(LETTERS, repeat=size)]
@@ -70,6 +71,13 @@ def test_only_what_could_end_a_field_is_escaped(
     template: str, fields: tuple[str, ...], expected: bytes
 ) -> None:
     assert identifier(template, *fields) == expected
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.template)
+def test_ids_are_those_of_the_vectors_that_the_java_interceptor_has_too(vector: Vector) -> None:
+    made = some(identifier_of(vector.template))
+    message = record(0, *vector.headers, key=vector.key, value=vector.value)
+    assert made.of(message, list(vector.headers)) == vector.expected
 
 
 def address(template: str, *fields: str) -> str:
