@@ -8,7 +8,7 @@ load its own style, script and images and to send its own forms, and nothing els
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
 from importlib import resources
@@ -22,10 +22,11 @@ from starlette.responses import HTMLResponse, Response
 from api.console import charts
 from api.console.client import ApiProblem, ConsoleClient, PageFailed
 from api.console.forms import to
-from api.console.json_text import pretty
+from api.console.json_text import spans
 from api.principal import principal_of
 from service import formatting as words
 from service.printable import visible
+from service.schemas.json_text import pointer_of
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self';"
@@ -143,6 +144,13 @@ def _link(position: str) -> Markup:
     )
 
 
+def _pretty(text: str, marked: Iterable[tuple[str, ...]] = ()) -> Markup:
+    """Return a document with a line for each member; the lines of some members are marked."""
+    mark = Markup("<mark>{}</mark>").format
+    shown = ((visible(each.text, keep="\n\t"), each.is_marked) for each in spans(text, marked))
+    return Markup("").join(mark(part) if is_marked else part for part, is_marked in shown)
+
+
 def _visible(value: object) -> object:
     """Make every character of a text visible; markup of filters and macros is already visible."""
     if isinstance(value, str) and not isinstance(value, Markup):
@@ -175,7 +183,8 @@ def _environment() -> Environment:
     environment.filters["at"] = _time
     environment.filters["position"] = position_of
     environment.filters["linked"] = _linked
-    environment.filters["pretty"] = pretty
+    environment.filters["pointer"] = pointer_of
+    environment.filters["pretty"] = _pretty
     environment.filters["minute"] = _minute
     environment.filters["since"] = _since
     environment.globals["short_scale"] = words.short

@@ -60,7 +60,7 @@ def _write(value: object, add: Callable[[str], None]) -> None:
     """Write a value; the depth of a document is limited before it is parsed."""
     match value:
         case _Number():
-            add(_number(value))
+            add(number_form(value))
         case str():
             add(encode_basestring(value))
         case dict():
@@ -77,8 +77,8 @@ def _write(value: object, add: Callable[[str], None]) -> None:
             add(str(value))  # True, False or None
 
 
-def _number(literal: str) -> str:
-    """Return a number as digits without zeros at either end, and an exponent of ten.
+def number_form(literal: str) -> str:
+    """Return the one form of a number: digits without zeros at either end, and an exponent of ten.
 
     A literal whose exponent has more than 18 digits stays as it is.
     """

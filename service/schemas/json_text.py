@@ -7,7 +7,7 @@ is known before the parser, which recurses, begins.
 import json
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Final, NoReturn
@@ -67,7 +67,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise UndecodableError(f"is not JSON: it has {name}, which is no number there")
 
 
-def decoder_of_numbers(kind: Callable[[str], str]) -> json.JSONDecoder:
+def decoder_of_numbers(kind: Callable[[str], object]) -> json.JSONDecoder:
     """Return a decoder that converts the literal of each number with `kind`."""
     return json.JSONDecoder(parse_int=kind, parse_float=kind, parse_constant=_refuse_constant)
 
@@ -79,6 +79,11 @@ _DECODER: Final = decoder_of_numbers(str)
 def tokens_of(pointer: str) -> tuple[str, ...]:
     """Return the names and indexes of a JSON pointer (RFC 6901)."""
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:])
+
+
+def pointer_of(tokens: Iterable[str]) -> str:
+    """Return the JSON pointer of names and indexes."""
+    return "".join(f"/{_escaped(token)}" for token in tokens)
 
 
 def member_of(document: object, tokens: Sequence[str]) -> object:

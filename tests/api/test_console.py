@@ -185,7 +185,10 @@ def test_a_duplicate_stands_beside_its_original_and_what_differs_is_named(
     client: TestClient,
 ) -> None:
     page = page_of(client, LETTER)
-    assert "Different: value." in page.text
+    assert "Different: value ( /secret )." in page.text
+    shown = client.get(LETTER).text
+    assert shown.count("<mark>") == 2
+    assert "<mark>&#34;secret&#34;: 1" in "".join(shown.split("\n  "))
     assert page.text.index('"secret": 1') < page.text.index('"secret": 2')
     copied = {value for name, value in page.attributes if name == "data-copy"}
     assert copied == {"customer-5", '{"secret": 1}', '{"secret": 2}', "id-1", "acme"}

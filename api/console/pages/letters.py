@@ -12,6 +12,7 @@ from api.console.forms import REASONS, FilterForm, query_of, redirect, segment
 from api.console.render import page, position_of, shows_problems
 from api.parameters import parse_position
 from api.ports import may_read_payload
+from service.schemas.json_difference import Difference, Tokens, difference
 
 PAGE_SIZE: Final = 25
 PAGES_MAX: Final = 5
@@ -147,6 +148,13 @@ class ComparedPart(NamedTuple):
     here: dict[str, Any] | None
     there: dict[str, Any] | None
     differs: bool
+    difference: Difference | None = None
+    """The members that differ, if both are JSON."""
+
+    @property
+    def marked(self) -> tuple[Tokens, ...]:
+        """The members whose lines are marked."""
+        return self.difference.members if self.difference else ()
 
 
 def compared(
@@ -168,7 +176,18 @@ def compared(
             left.remove(same)
         rows.append((name, True, each["value"], MISSING if same is None else same[1]))
     rows += [(name, True, MISSING, value) for name, value in left]
-    return [ComparedPart(*row, original is not None and row[2] != row[3]) for row in rows]
+    return [
+        ComparedPart(*row, is_other, _difference(row[2], row[3]) if is_other else None)
+        for row in rows
+        for is_other in (original is not None and row[2] != row[3],)
+    ]
+
+
+def _difference(*contents: dict[str, Any] | None) -> Difference | None:
+    """Return which members of two whole contents differ; None unless both are JSON."""
+    texts = [each["text"] for each in contents if each and not each.get("truncated", True)]
+    one, other = [*texts, None, None][:2]
+    return None if one is None or other is None else difference(one.encode(), other.encode())
 
 
 def path_of(collection: str, position: str) -> str:
