@@ -15,7 +15,14 @@ from api.console.pages.addresses import is_short
 from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
-from service.dedup.dead_letter import Mode, RedriveProgress, SourcePosition
+from service.dedup.dead_letter import (
+    DeadLetterFilter,
+    DeadLetterPage,
+    DeadLetterPosition,
+    Mode,
+    RedriveProgress,
+    SourcePosition,
+)
 from service.queries.status import RouteCounts, ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
@@ -176,6 +183,47 @@ def test_an_id_has_a_history_of_refusals(client: TestClient) -> None:
     assert "/console/dead-letter?at=orders.dlq-0%407" in shown.links
     other = page_of(client, "/console/ids?address=orders&id=id-2&refusals=newest")
     assert "No match." in other.text
+
+
+class ScannedInPart(FakeLetters):
+    """Of an endless topic, of which a request scans 724 records: a second one finds the letter."""
+
+    def page(
+        self,
+        wanted: DeadLetterFilter,
+        place: object | None,
+        limit: int,
+        *,
+        newest: bool,
+        after: DeadLetterPosition | None = None,
+    ) -> DeadLetterPage:
+        """See `DeadLetterPort`."""
+        found = super().page(wanted, None, limit, newest=newest, after=after).letters
+        return DeadLetterPage(found if place == 724 else (), 724, 724 if place is None else 1_448)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/ids?address=orders&id=id-1&refusals=newest",
+        "/console/record?at=orders-3@90&letters=newest",
+        "/console/dead-letters?reason=duplicate",
+    ],
+)
+def test_what_was_not_found_yet_is_not_said_to_be_nowhere(view: ServiceView, path: str) -> None:
+    client = client_of(replace(view, letters=ScannedInPart()))
+
+    def further(page: Page) -> str:
+        (link,) = (link for link in page.links if "page_token" in link)
+        return link.partition("#")[0]
+
+    first = page_of(client, path)
+    assert "No match" not in first.text
+    assert "None among the newest 724." in first.text
+    assert "Continue" in first.text
+    second = page_of(client, further(first))
+    assert "/console/dead-letter?at=orders.dlq-0%407" in "".join(second.links)
+    assert "None among the next 724." in page_of(client, further(second)).text
 
 
 LETTER = "/console/dead-letter?at=orders.dlq-0@7"

@@ -38,6 +38,7 @@ def add(routes: APIRouter) -> None:
             found=await api.get("/v1/dead-letters", {**criteria.query(), **query}),
             summary=await api.get("/v1/dead-letters:summary", {**criteria.query()}),
             criteria=criteria,
+            params=params,
             reasons=REASONS,
         )
 
