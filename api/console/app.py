@@ -1,7 +1,7 @@
 """Console routes: the pages and their static files.
 
 The routes are not part of the OpenAPI document: they are for people, and may change at any time.
-The samples for the charts are kept in memory while the server runs.
+The samples for the charts and the last answers of the loops are kept in memory.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from api.console.client import ApiProblem, PageFailed
 from api.console.history import History, sample_periodically
+from api.console.last_answers import LastAnswers
 from api.console.pages import (
     addresses,
     audit,
@@ -32,14 +33,14 @@ from api.console.render import ASSETS, MEDIA_TYPES, shows_problems
 from api.ports import ServiceView
 from api.problems import NOT_FOUND
 
-PAGES: Final = (partitions, find, ids, letters, redrives, settings, audit, login)
+PAGES: Final = (partitions, letters, redrives, settings, audit, login)
 _CACHE_CONTROL: Final = "private, max-age=31536000, immutable"
 """The path of an asset contains its version, so it changes with the content."""
 
 
 def router(view: ServiceView) -> APIRouter:
     """Build the router for the console."""
-    history = History()
+    history, last = History(), LastAnswers()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -51,7 +52,9 @@ def router(view: ServiceView) -> APIRouter:
 
     routes = APIRouter(lifespan=lifespan, include_in_schema=False)
     flow.add(routes, history)
-    addresses.add(routes, history)
+    addresses.add(routes, history, last)
+    ids.add(routes, last)
+    find.add(routes, last)
     for page in PAGES:
         page.add(routes)
 

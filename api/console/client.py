@@ -6,6 +6,7 @@ as a problem.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import httpx2
@@ -47,6 +48,8 @@ class ApiReply(NamedTuple):
     etag: str | None = None
     problem: ApiProblem | None = None
     headers: Mapping[str, str] = {}
+    as_of: datetime | None = None
+    """When it was asked for, if it is an earlier answer."""
 
     @property
     def ok(self) -> bool:

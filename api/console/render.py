@@ -70,6 +70,7 @@ async def page(
         "info": info.required() if template != "error.html" else info.document,
         "waiting_for": (await api.get("/v1/status")).document.get("waiting_for"),
         "here": _path_and_query(request),
+        "as_of": None,
         "now": datetime.now(UTC),
         "who": who,
         "may_pause": who.may("operator") and may_write,
@@ -102,9 +103,9 @@ def _html(template: str, context: dict[str, Any], status: int) -> Response:
     return HTMLResponse(text, status, headers)
 
 
-def _time(text: str | None, now: datetime) -> Markup | str:
+def _time(text: str | datetime | None, now: datetime) -> Markup | str:
     """Format a time; its tooltip, which screen readers read too, has the exact value."""
-    time = words.moment(text)
+    time = text if isinstance(text, datetime) else words.moment(text)
     if time is None:
         return words.NONE
     exact = time.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -142,6 +143,11 @@ def _link(position: str) -> Markup:
     return Markup('<a class="code" href="{}">{}</a>').format(
         to("/console/record", at=position), position
     )
+
+
+def _guiding(detail: str) -> Markup:
+    """Return what to do about a problem, with a page of the console where it names a path."""
+    return Markup('<a href="/">Flow</a>').join(visible(detail, keep="\n\t").split("/v1/status"))
 
 
 def _pretty(text: str, marked: Iterable[tuple[str, ...]] = ()) -> Markup:
@@ -182,6 +188,7 @@ def _environment() -> Environment:
     environment.filters["exact"] = Markup.escape
     environment.filters["at"] = _time
     environment.filters["position"] = position_of
+    environment.filters["guiding"] = _guiding
     environment.filters["linked"] = _linked
     environment.filters["pointer"] = pointer_of
     environment.filters["pretty"] = _pretty

@@ -23,12 +23,23 @@ from service.dedup.dead_letter import (
     RedriveProgress,
     SourcePosition,
 )
+from service.queries.errors import TimedOut
+from service.queries.ids import IdLocation
+from service.queries.registry import Answer, Query
 from service.queries.status import RouteCounts, ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
 from tests.api.fake_letters import FakeLetters, FakeRedrives, sent_job
-from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, STRANGE
-from tests.api.guarded import TOKENS, client_of
+from tests.api.fake_service import (
+    RESTORING_PARTITION,
+    RUNNING,
+    STARTED_AT,
+    STARTING,
+    STRANGE,
+    answering,
+    remembering,
+)
+from tests.api.guarded import HERE, TOKENS, client_of
 
 
 def test_the_console_is_found_under_its_name(client: TestClient) -> None:
@@ -487,3 +498,62 @@ def test_messages_that_pass_unchecked_stand_on_the_first_page(
     quiet = client_at(RUNNING._replace(routes=(off,))).get("/").text
     assert "<dt>Unchecked</dt><dd>" in quiet
     assert 'class="note' not in quiet
+
+
+class Loop:
+    """A loop that remembers one id, and may have no time."""
+
+    def __init__(self) -> None:
+        self.has_time = True
+        self._answer = remembering({("orders", b"id-1"): IdLocation("orders", 3, 42, 1, 19_999)})
+
+    def __call__(self, query: Query) -> Answer:
+        """Answer a query, or be too late."""
+        if not self.has_time:
+            raise TimedOut("The loop did not answer within 5 s; see /v1/status for why.")
+        return self._answer(query)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/console/addresses", "orders"),
+        ("/console/address?name=orders", "Newest ids"),
+        ("/console/ids?address=orders&id=id-1", "Known."),
+        ("/console/ids?address=orders&id=id-2", "Not known."),
+        ("/console/find?q=id-1", "orders-3@42"),
+    ],
+)
+def test_a_page_has_its_last_answer_while_the_loop_has_no_time(path: str, shown: str) -> None:
+    loop = Loop()
+    with answering(loop) as view:
+        client = client_of(view)
+        usual = page_of(client, path).text
+        loop.has_time = False
+        page = page_of(client, path)
+    assert "As of" not in usual
+    assert "As of" in page.text
+    assert shown in page.text
+    assert "/" in page.links
+
+
+def test_a_page_without_a_last_answer_leads_to_the_flow_and_names_no_path_of_the_api() -> None:
+    loop = Loop()
+    loop.has_time = False
+    with answering(loop) as view:
+        page = page_of(client_of(view), "/console/addresses", 503)
+    assert "The loop did not answer within 5 s; see Flow for why." in page.text
+
+
+def test_what_was_known_before_an_id_was_forgotten_is_not_shown_after() -> None:
+    loop, path = Loop(), "/console/ids?address=orders&id=id-1"
+    with answering(loop) as view:
+        client = client_of(view)
+        assert "Known." in page_of(client, path).text
+        form = {"address": "orders", "id": "id-1", "reason": "tested"}
+        assert (
+            client.post("/console/ids/forget", data=form, headers={"Origin": HERE}).status_code
+            == 303
+        )
+        loop.has_time = False
+        assert "Known." not in page_of(client, path).text

@@ -12,6 +12,7 @@ from api.console.charts import Chart, chart, time_marks, tooltip
 from api.console.client import ApiReply, ConsoleClient
 from api.console.forms import query_of, read, redirect, segment, to
 from api.console.history import AddressPoint, History
+from api.console.last_answers import LastAnswers, oldest
 from api.console.render import page, shows_problems
 from service import formatting as words
 from service.config.addresses import AddressSettings
@@ -28,7 +29,7 @@ SORTS: Final = {
 }
 
 
-def add(routes: APIRouter, history: History) -> None:
+def add(routes: APIRouter, history: History, last: LastAnswers) -> None:
     """Add the routes of the pages."""
 
     @routes.get("/console/addresses")
@@ -38,8 +39,8 @@ def add(routes: APIRouter, history: History) -> None:
         params = query_of(request)
         sort = params.get("sort", "horizon")
         query = {"prefix": params.get("prefix"), "page_token": params.get("page_token")}
-        found = await ConsoleClient(request).get(
-            "/v1/addresses", {**query, "sort": sort, "page_size": PAGE_SIZE}
+        found = await last.get(
+            request, "/v1/addresses", {**query, "sort": sort, "page_size": PAGE_SIZE}
         )
         resend_ms = words.duration_ms(params.get("resend", ""))
         return await page(
@@ -47,6 +48,7 @@ def add(routes: APIRouter, history: History) -> None:
             "addresses.html",
             section="addresses",
             found=found.required(),
+            as_of=oldest(found),
             sort=sort,
             sorts=SORTS,
             prefix=params.get("prefix", ""),
@@ -64,7 +66,9 @@ def add(routes: APIRouter, history: History) -> None:
         params, api = query_of(request), ConsoleClient(request)
         name = params.get("name", "")
         points = history.of_address(name)
-        found = (await api.get("/v1/addresses", {"name": name})).required()
+        reply = await last.get(request, "/v1/addresses", {"name": name})
+        found = reply.required()
+        newest = await _newest(last, request, found, params)
         return await page(
             request,
             "address.html",
@@ -72,7 +76,8 @@ def add(routes: APIRouter, history: History) -> None:
             found=found,
             is_growing=is_growing(found),
             main_keys=_main_keys(found["strategy"]),
-            ids=await _newest(api, found, params),
+            as_of=oldest(reply, newest),
+            ids=newest,
             plan=await _plan(api, name, params),
             requested_window=params.get("retry_window", ""),
             requested_rate=params.get("rate", ""),
@@ -87,9 +92,9 @@ def add(routes: APIRouter, history: History) -> None:
         """Forget all ids of an address."""
         form = await read(request, "name", "reason")
         query = {"name": form["name"], "reason": form["reason"]}
-        cleared = (
-            await ConsoleClient(request).send("POST", "/v1/addresses:clear", query)
-        ).required()
+        reply = await ConsoleClient(request).send("POST", "/v1/addresses:clear", query)
+        last.clear()
+        cleared = reply.required()
         return redirect("/console/address", name=form["name"], done=str(cleared["ids"]))
 
 
@@ -137,13 +142,13 @@ def is_growing(row: Mapping[str, Any]) -> bool:
 
 
 async def _newest(
-    api: ConsoleClient, found: dict[str, Any], params: dict[str, str]
+    last: LastAnswers, request: Request, found: dict[str, Any], params: dict[str, str]
 ) -> ApiReply | None:
     """Return the newest ids; None for a strategy that remembers no ids."""
     if not AddressSettings(strategy=found["strategy"]).size_of_ids:
         return None
     query = {"page_size": NEWEST, "page_token": params.get("page_token")}
-    return await api.get(f"/v1/addresses/{segment(found['address'])}/ids", query)
+    return await last.get(request, f"/v1/addresses/{segment(found['address'])}/ids", query)
 
 
 async def _plan(api: ConsoleClient, name: str, params: dict[str, str]) -> dict[str, Any] | None:

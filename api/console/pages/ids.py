@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from api.console.client import ApiProblem, ConsoleClient
 from api.console.forms import query_of, read, redirect, segment
+from api.console.last_answers import LastAnswers, oldest
 from api.console.render import page, shows_problems
 
 EMPTY_ID: Final = "hex:"
@@ -24,7 +25,7 @@ class IdDeadLetters(NamedTuple):
     problem: ApiProblem | None
 
 
-def add(routes: APIRouter) -> None:
+def add(routes: APIRouter, last: LastAnswers) -> None:
     """Add the routes of the page."""
 
     @routes.get("/console/ids")
@@ -32,22 +33,25 @@ def add(routes: APIRouter) -> None:
     async def ids(request: Request) -> Response:
         """Show whether an id is known, and since which message."""
         params = query_of(request)
-        found = refusals = None
+        found = refusals = seen = None
         is_unseen = False
         if "address" in params:
-            api, address = ConsoleClient(request), params["address"]
+            address = params["address"]
             query = {"address": address, "name": request.query_params.get("id", "")}
-            found = await api.get("/v1/ids", query)
+            found = await last.get(request, "/v1/ids", query)
             if found.ok and not found.document["known"]:
-                seen = (await api.get("/v1/addresses", {"name": address})).document
-                is_unseen = seen.get("complete", False) and not seen["partitions"]
+                seen = await last.get(request, "/v1/addresses", {"name": address})
+                of = seen.document
+                is_unseen = of.get("complete", False) and not of["partitions"]
             if "refusals" in params and found.ok:
+                api = ConsoleClient(request)
                 refusals = await _refusals(api, found.document, params.get("page_token"))
         return await page(
             request,
             "ids.html",
             section="ids",
             found=found,
+            as_of=oldest(found, seen),
             params=params,
             is_unseen=is_unseen,
             refusals=refusals,
@@ -61,7 +65,9 @@ def add(routes: APIRouter) -> None:
         address, identifier = form.get("address", ""), form.get("id", "")
         path = f"/v1/addresses/{segment(address)}/ids/{segment(identifier or EMPTY_ID)}"
         query = {"reason": form.get("reason", "")}
-        (await ConsoleClient(request).send("DELETE", path, query)).required()
+        reply = await ConsoleClient(request).send("DELETE", path, query)
+        last.clear()
+        reply.required()
         return redirect(
             "/console/ids", address=address, id=identifier or EMPTY_ID, done="forgotten"
         )
