@@ -28,6 +28,7 @@ from api.problems import (
 from api.schemas import Document, time_of
 from service.config.addresses import AddressBook
 from service.config.load import Config, RouteSettings
+from service.config.reach import reach_of
 from service.formatting import duration_ms
 from service.metadata.settings import (
     OverlayError,
@@ -255,6 +256,10 @@ class Outcome(Document):
     forgets: Forgetting | None = Field(
         description="What addresses would forget; in a dry run that changes address settings."
     )
+    warnings: tuple[str, ...] = Field(
+        description="What `ringfence check` warns of after the change and not before: patterns "
+        "that match no address, keys that are not read, and detection that is off."
+    )
 
 
 _SHARED_FIELDS = (
@@ -438,7 +443,16 @@ async def write(
         after=after,
         effect=differences(was.readable, now),
         forgets=forgets,
+        warnings=await run_in_threadpool(
+            _new_warnings, was.effective.config, edited.effective.config
+        ),
     )
+
+
+def _new_warnings(before: Config, after: Config) -> tuple[str, ...]:
+    """Return what to warn of after a change and not before it."""
+    old, new = (reach_of(each.routes, each.addresses, ()).warnings for each in (before, after))
+    return tuple(each for each in new if each not in old)
 
 
 def settings_editor(view: ServiceView) -> SettingsEditor:

@@ -78,6 +78,8 @@ def difference(what: str, outcome: Mapping[str, Any]) -> Page:
         parts.append(Table(("key", "was", "", "is"), rows, ""))
     elif outcome["effect"]:
         parts.append(Facts([("changes", word(each)) for each in outcome["effect"]]))
+    if outcome.get("warnings"):  # an older instance has none
+        parts.append(Facts([("warning", word(each, "warn")) for each in outcome["warnings"]]))
     return [*parts, *_forgotten(outcome.get("forgets"))]
 
 

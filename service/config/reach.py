@@ -1,5 +1,7 @@
 """Reach of address settings: which patterns can match an address of the routes, and which detect.
 
+`ringfence check` reports it of a file, and a change over REST of the settings that it makes.
+
 An address with a field of the record can be any text there, and one with {topic} of an expression
 too. What is said holds whatever the records contain: it is certain, or it is not said.
 """
@@ -8,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from service.config.addresses import BRIDGE, LITERAL_MARKER, AddressBook
-from service.config.effects import inherited_without_effect
+from service.config.effects import inherited_without_effect, unread_keys
 from service.config.keys import nearest
 from service.config.model import RouteSettings
 from service.config.validation import Pattern, may_meet, possible_addresses
@@ -32,28 +34,33 @@ def reach_of(
     """Return the patterns that no route can reach, and the addresses without detection.
 
     `in_file` are the patterns of the file, if others were set over REST: those may be there before
-    their route is, so they are warned of.
+    their route is, and are left as they are, so they are warned of.
     """
     possible = [each for route in routes for each in possible_addresses(route)]
     known = sorted({"".join(map(str, each)) for each in possible if None not in each})
     is_all = len(possible) > 0 and all(None not in each for each in possible)
     problems, warnings = list[ConfigIssue](), list[str]()
-    for pattern in book.patterns:
+    for pattern, keys in book.patterns.items():
+        is_of_file = in_file is None or pattern in in_file
+        if not is_of_file:
+            warnings += (f"{each.what}; {each.fix}" for each in unread_keys(pattern, keys))
         if _may_match(pattern, possible, book):
             continue
         name = f'addresses."{pattern}"'
-        is_of_file = in_file is None or pattern in in_file
-        if is_all and is_of_file and _literal_of(pattern) is not None:
-            near = nearest(pattern, known)
+        names_one = is_all and _literal_of(pattern) is not None
+        near = nearest(pattern, known) if names_one else None
+        if names_one and is_of_file:
             fix = (
                 f'the nearest is "{near}": rename it, or remove the table'
                 if near
-                else ("rename it to an address of a route, or remove the table")
+                else "rename it to an address of a route, or remove the table"
             )
             what = f"{name} matches no address: the routes have {_listed(known)}"
             problems.append(ConfigIssue(what, fix, (("addresses", pattern),)))
         else:
-            warnings.append(f"{name} matches no address that a route can have: it has no effect")
+            hint = f'; the nearest is "{near}"' if near else ""
+            what = f"{name} matches no address that a route can have: it has no effect"
+            warnings.append(f"{what}{hint}")
     names = known if is_all else book.named
     warnings += (text for name in names for text in _of_address(name, book))
     if not is_all and not book.settings("").remembers and _ALL in book.patterns:
