@@ -188,6 +188,10 @@ class Worker(Document):
     fast_path_fault: str | None = Field(
         description="Why that is not what `service.fast_path` names; null if it is."
     )
+    compression: str | None = Field(
+        description="The codec with which it compresses all records now, since some fit their "
+        "topics only so: `gzip` or `zstd`. Null if there are none, or `[kafka.producer]` has one."
+    )
 
 
 class Workers(Document):

@@ -157,6 +157,8 @@ def _head(call: CommandContext, now: StatusReport) -> Sequence[Part]:
         faults = sorted({each["fast_path_fault"] for each in workers if each["fast_path_fault"]})
         text = "; ".join([", ".join(paths), *faults])
         rows.append(("fast path", word(text, "warn" if faults else "")))
+    if codecs := sorted({each["compression"] for each in workers if each.get("compression")}):
+        rows.append(("compresses", word(f"{', '.join(codecs)}: some records fit only so")))
     return [Facts(rows)]
 
 

@@ -39,6 +39,8 @@ GZIP: Final = Codec("gzip")
 ZSTD: Final = Codec("zstd")
 TIGHTEST: Final = Codec("zstd", 12)
 """The highest level that librdkafka takes."""
+CODECS: Final = (GZIP.name, ZSTD.name)
+"""Names of all that may be chosen."""
 
 
 class UncompressedError(Exception):

@@ -79,7 +79,12 @@ class Loop:
         with contextlib.ExitStack() as undo:
             compression = Compression(codec_of(config.kafka.producer))
             self.transaction_manager = TransactionManager(
-                clients, service.transaction_timeout_ms, clock, retry_policy.on_wait, compression
+                clients,
+                service.transaction_timeout_ms,
+                clock,
+                retry_policy.on_wait,
+                compression,
+                reporter.compresses,
             )
             undo.callback(self.transaction_manager.close)
             make_config_topic(service, clients.cluster)

@@ -195,6 +195,8 @@ _log = structlog.stdlib.get_logger(__name__)
 
 _PUBLISH_S: Final = 0.25
 
+_WHY_CODEC: Final = "whether records fit their topics only when compressed; see docs/sizing.md"
+
 _NOTED_MS: Final = 2_000
 """A block that has lasted for so long is logged."""
 _THROTTLED_S: Final = 10.0
@@ -240,6 +242,7 @@ class Reporter:
         self.address_counters = AddressCounters(clock.wall_ms())
         """Record counts by address."""
         self._throttled_until_s = float("-inf")
+        self._codec: str | None = None
         self._waiting_for: str | None = None
         self._stands_still = False
         self._config_revision = 0
@@ -333,6 +336,13 @@ class Reporter:
         if not self.is_throttled:
             _log.warning("throttled", seconds=round(duration_s, 3))
         self._throttled_until_s = self._clock.monotonic_s() + duration_s + _THROTTLED_S
+
+    def compresses(self, codec: str | None) -> None:
+        """Note the codec that was chosen for the producer; None for none."""
+        if codec != self._codec:
+            _log.info("compression_changed", codec=codec or "none", reason=_WHY_CODEC)
+            self.metrics.compresses(codec)
+            self._codec = codec
 
     @property
     def is_throttled(self) -> bool:
@@ -525,6 +535,7 @@ class Reporter:
             inputs_missing=self._missing,
             routes=totals.routes.values,
             stands_still=self._stands_still,
+            compression=self._codec,
         )
         self._board.publish(status)
 

@@ -39,8 +39,6 @@ from state.strategies import registry
 
 _log = structlog.stdlib.get_logger(__name__)
 
-_WHY_CODEC: Final = "whether records fit their topics only when compressed; see docs/sizing.md"
-
 _STEP_TIMEOUT_S: Final = 2.0
 
 _PAUSE_S: Final = 0.1
@@ -96,22 +94,21 @@ class TransactionManager:
         clock: Clock,
         on_wait: Callable[[float], None] = lambda _waited_s: None,
         compression: Compression | None = None,
+        on_codec: Callable[[str | None], None] = lambda _name: None,
     ) -> None:
-        """`on_wait` is called repeatedly during a wait for the broker, with its duration in s."""
+        """`on_wait` is called repeatedly during a wait for the broker, with its duration in s.
+
+        `on_codec` is called for each new producer, with the codec that was chosen for it.
+        """
         self._compression = compression or Compression()
         self._codec: Codec | None = None
         self._clients = clients
-        self._on_wait = on_wait
+        self._on_wait, self._on_codec = on_wait, on_codec
         self._timeout_s = transaction_timeout_ms / 1000
         self._clock = clock
         self._producer: Producer | None = None
         self._batch_bytes_max = self._largest_batch_bytes = 0
         self._suspect = self._waits_for_flush = False
-
-    @property
-    def codec(self) -> Codec | None:
-        """The codec that was chosen for the producer; None if none was."""
-        return self._codec
 
     def prepare(self, batch_bytes_max: int) -> None:
         """Ensure a producer, which fences others with its transactional id; set the batch limit."""
@@ -149,14 +146,11 @@ class TransactionManager:
         """
         self.close()
         self._suspect, codec = False, self._compression.codec
-        if codec != self._codec:
-            _log.info(
-                "compression_changed", codec=codec.name if codec else "none", reason=_WHY_CODEC
-            )
         producer = self._clients.producer(
             self._batch_bytes_max, self.note_error, waits_for_flush=waits_for_flush, codec=codec
         )
         self._codec = codec
+        self._on_codec(codec.name if codec else None)
         self._largest_batch_bytes, self._waits_for_flush = self._batch_bytes_max, waits_for_flush
         self._run(lambda: producer.init_transactions(_STEP_TIMEOUT_S))
         return producer

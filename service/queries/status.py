@@ -126,6 +126,8 @@ class ServiceStatus(NamedTuple):
 
     stands_still: bool = False
     """Whether it waits only since no partition here can be read: the broker refuses nothing."""
+    compression: str | None = None
+    """Of a process: the codec that its producer uses now since records fit only so (ADR 28)."""
 
     @property
     def reads(self) -> bool:
@@ -167,6 +169,8 @@ class WorkerStatus(NamedTuple):
     """Which one it runs; None until it has reported."""
     fast_path_fault: str | None = None
     """Why that is not the one of the configuration; None if it is."""
+    compression: str | None = None
+    """As in `ServiceStatus`."""
 
     def restoring(self, partitions: Iterable[PartitionStatus]) -> "WorkerStatus":
         """Return the status with the restore progress of its partitions."""

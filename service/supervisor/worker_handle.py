@@ -248,12 +248,13 @@ class WorkerHandle:
         """Return the status of the process for `/v1/workers`."""
         report = self._report if self.is_up else None
         phase: WorkerPhase = "starting" if self.is_up else "ended"
-        partitions = () if report is None else report.status.partitions
+        status = None if report is None else report.status
+        partitions = () if status is None else status.partitions
         return WorkerStatus(
             pid=self.pid,
             worker=self.task.worker,
             hop=self.task.hop.value,
-            phase=phase if report is None else report.status.phase,
+            phase=phase if status is None else status.phase,
             since=self.since,
             restarts=max(0, self.starts - 1),
             last_exit_code=self.last_exit_code,
@@ -262,6 +263,7 @@ class WorkerHandle:
             memory_bytes=None if report is None else report.memory_bytes,
             fast_path=None if report is None else report.fast_path,
             fast_path_fault=None if report is None else report.fast_path_fault,
+            compression=None if status is None else status.compression,
         ).restoring(partitions)
 
     def ask(self, query: Query, deadline_s: float) -> "Future[Reply]":

@@ -19,6 +19,7 @@ _OF_ALL: Final = frozenset(
         "process_virtual_memory_bytes",
         "process_open_fds",
         "ringfence_fast_path_info",
+        "ringfence_compressing_processes",
         "ringfence_held_back_partitions",
         "ringfence_cache_memory_bytes",
         "ringfence_cache_excess_bytes",

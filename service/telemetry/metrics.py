@@ -30,6 +30,7 @@ from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from service.kafka.compression import CODECS
 from service.telemetry.aggregation import MetricFamily, families_of, without_addresses, written
 from service.telemetry.gauges import (
     OTHER,
@@ -257,6 +258,11 @@ class Metrics:
         """Add the time for which a quota of the broker delays a client."""
         self._throttled.inc(duration_s)
 
+    def compresses(self, codec: str | None) -> None:
+        """Expose the codec that was chosen for the producer of this process; None for none."""
+        for each in CODECS:
+            self._compressing.labels(each).set(each == codec)
+
     def schema_lookup(self, result: str) -> None:
         """Count a schema that the registry was asked for: found, unknown, unusable or failed."""
         self._schema_lookups.labels(result).inc()
@@ -388,6 +394,12 @@ class Metrics:
         self._throttled = self._counter(
             "throttled_seconds", "Time for which quotas of the broker delayed the Kafka clients."
         )
+        self._compressing = self._gauge(
+            "compressing_processes",
+            "Processes whose producer compresses, since records fit their topics only so.",
+            "codec",
+        )
+        self.compresses(None)
         self._schema_lookups = self._counter(
             "schema_lookups", "Schemas that a process asked the registry for.", "result"
         )

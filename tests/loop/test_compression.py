@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.kafka.compression import GZIP
 from tests.fakes.partition import Record
 from tests.loop.test_two_hops import Hops
 from tests.support.living import Living, in_group, turns
@@ -42,6 +41,13 @@ def write(living: Living, identifier: str, value: bytes, **given: int) -> None:
     headers: list[tuple[str, bytes | None]] = [(DUPLICATE_ID, identifier.encode())]
     record = Record(b"k", value, headers, living.cluster.now_ms)
     living.cluster.write("orders", given.get("partition", 0), record)
+
+
+def exposed(living: Living) -> dict[str, float]:
+    """How many processes compress, by codec, as the metrics say."""
+    name = "ringfence_compressing_processes"
+    (family,) = (each for each in living.metrics.families() if each.name == name)
+    return {dict(point.labels)["codec"]: point.value for point in family.points}
 
 
 def values(living: Living, topic: str) -> list[bytes | None]:
@@ -176,10 +182,11 @@ def test_the_producer_compresses_no_more_after_a_minute_without_such_records() -
     loop = living.running()
     write(living, "a", TEXT)
     turns(loop, 5)
-    codecs = [loop.transaction_manager.codec]
+    living.clock.sleep(1)
+    turns(loop, 1)
+    assert (exposed(living), living.board.read().compression) == ({"gzip": 1, "zstd": 0}, "gzip")
     living.clock.sleep(61)
     living.send("b")
     turns(loop, 5)
-    codecs.append(loop.transaction_manager.codec)
-    assert codecs == [GZIP, None]
+    assert (exposed(living), living.board.read().compression) == ({"gzip": 0, "zstd": 0}, None)
     assert len(values(living, "orders.unique")) == 2

@@ -187,6 +187,17 @@ def test_status_tells_which_fast_paths_run_and_why_not_the_one_that_is_wanted(
             assert ["fast path", expected] in shell("status", "--url", script.url).rows
 
 
+def test_status_says_which_codecs_the_workers_need(shell: Shell, url: str) -> None:
+    paths = ("/v1/status", "/v1/partitions", "/v1/workers")
+    documents = [httpx2.get(f"{url}{path}", timeout=LIMIT_S).json() for path in paths]
+    (template,) = documents[2]["workers"][:1]
+    for crew, expected in ((("zstd", None, "gzip"), "gzip, zstd"), ((None,), None)):
+        documents[2]["workers"] = [{**template, "compression": codec} for codec in crew]
+        with scripted(*(Reply(body=document) for document in documents)) as script:
+            rows = dict(row for row in shell("status", "--url", script.url).rows if len(row) == 2)
+        assert rows.get("compresses") == (expected and f"{expected}: some records fit only so")
+
+
 @pytest.mark.parametrize("end", [None, 0])
 def test_status_leaves_out_internal_partitions_without_records_and_counts_them(
     shell: Shell, url: str, end: int | None
