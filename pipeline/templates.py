@@ -71,7 +71,8 @@ def _field(field: Field) -> Column:
         case DocumentField():
             return _mapped(field.of_document, sf.col("key" if field.in_key else "value"))
         case FirstField():
-            return sf.coalesce(*map(_field, field.choices))
+            found = map(_field, field.choices)
+            return sf.coalesce(*(sf.when(sf.length(each) > 0, each) for each in found))
         case ChangedField():
             return _mapped(field.of_field, _field(field.inner))
         case _:

@@ -213,13 +213,23 @@ _OWNED: Final[Owned] = {
     "topic.blacklist": ("it would silently hide inputs", "narrow the inputs of the route"),
 }
 
+_ONE_CLUSTER: Final[Owned] = {
+    SERVERS: (
+        "records and the offsets that they were read up to are one transaction of one cluster",
+        "write it in [kafka]; to read from another cluster, put a [bridge] before",
+    )
+}
+
 _OWNED_THERE: Final[Mapping[str, Owned]] = {
+    "consumer": _ONE_CLUSTER,
+    "admin": _ONE_CLUSTER,
     "producer": {
+        **_ONE_CLUSTER,
         "connections.max.idle.ms": (
             "the service's own value bounds when its last requests can still arrive",
             "set it in [kafka] for the other clients",
-        )
-    }
+        ),
+    },
 }
 """Owned properties by table, beside `_OWNED`, which applies to all."""
 
@@ -407,7 +417,13 @@ def java_name(name: str, shown_as: str) -> ConfigIssue:
 
 def _server_problems(given: GivenValue) -> Iterator[ConfigIssue]:
     """Yield what is wrong with the form of an address in a list of bootstrap servers."""
-    for server in filter(None, (each.strip() for each in str(given.value).split(","))):
+    servers = [each.strip() for each in str(given.value).split(",")]
+    if not any(servers):
+        yield ConfigIssue(f"{given.name} is empty", 'write "host:9092"')
+    for server in filter(None, servers):
+        if re.search(r"[;\s]", server):
+            what = f'{given.name} has "{server}": more than one address'
+            yield ConfigIssue(what, "separate addresses with commas")
         scheme, mark, rest = server.rpartition("://")
         host, _, port = rest.partition("/")[0].rpartition(":")
         if (mark and scheme.lower() not in _CHOICES["security.protocol"]) or "/" in rest:

@@ -112,12 +112,24 @@ _FLAT_CHANGE: Final = " ".join(
     )
 )
 
+_CLOUD_CHANGE: Final = " ".join(
+    # Its id is the position, which several rows may have, with what differs when it is sent again.
+    (
+        *("/id", "/data/schema/fields", "/iodebeziumversion", "/iodebeziumsequence"),
+        *("/iodebeziumtsus", "/iodebeziumtsns", "/iodebeziumxmin"),
+        *("/iodebeziumtxtotalorder", "/iodebeziumtxdatacollectionorder"),
+    )
+)
+
 PRESETS: Final = {
     "{cloudevents}": "{header:ce_source} {header:ce_id}",
     "{cloudevents-json}": "{json:/source} {json:/id}",
     "{debezium}": _DEBEZIUM,
     "{debezium-mysql}": _DEBEZIUM,
     "{debezium-postgresql}": _DEBEZIUM,
+    "{debezium-cloudevents}": (
+        f"{{json:/iodebeziumconnector}} {{sha256-json: without {_CLOUD_CHANGE}}}"
+    ),
     "{debezium-flat}": f"{{{_POSITION}}} {{sha256-json: without {_FLAT_CHANGE}}}",
     "{ticdc-canal-json}": "{json:/_tidb/commitTs} {sha256-json: without /id /ts}",
 }

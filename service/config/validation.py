@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ringfence.headers import NAME_LENGTH_MAX
 from service.config import tokens
+from service.config.addresses import AUDIT, BRIDGE
 from service.config.expressions import OF_KAFKA, expression_fault
 from service.config.kafka_properties import KafkaSettings, Property
 from service.config.model import (
@@ -153,6 +154,7 @@ def _problems_of(named: NamedRoute, group_id: str) -> Iterator[tuple[str, Config
     if not unmarked(named.route.address):
         what = f'{named.where}.address is "{named.route.address}", so no record has an address'
         yield "address", ConfigIssue(what, "write a name or a field after it")
+    yield from _reserved_addresses(named)
     yield from _publisher_chosen_targets(named)
 
 
@@ -264,6 +266,16 @@ def _constant_id(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
             "or {sha256:value}"
         )
         yield "id", ConfigIssue(what, fix)
+
+
+def _reserved_addresses(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:
+    """Find addresses that have the name of another memory, as a record may not have them either."""
+    for address in possible_addresses(named.route):
+        text = "".join(each or "*" for each in address)
+        for prefix in (BRIDGE, AUDIT):
+            if text.startswith(prefix):
+                what = f'{named.where} has the address "{text}": {prefix}… is a name of Ringfence'
+                yield "address", ConfigIssue(what, "write an address with another beginning")
 
 
 def _publisher_chosen_targets(named: NamedRoute) -> Iterator[tuple[str, ConfigIssue]]:

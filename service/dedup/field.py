@@ -176,7 +176,7 @@ class DocumentField(Field):
             self._found(self.document_of(record))
         except UnrenderableError as error:
             return str(error)
-        raise AssertionError(self.name)  # the record has it
+        return f"{self.name} is empty in this record"
 
     def document_of(self, record: Record) -> bytes | None:
         """Return the key or value that has the field, or None."""
@@ -296,7 +296,10 @@ class ContentField(DocumentField):
 
 @dataclass(frozen=True, slots=True)
 class FirstField(Field):
-    """The first of several fields that a record has."""
+    """The first of several fields that a record has and that is not empty.
+
+    A publisher that has moved to another name may still write the earlier one, and leave it empty.
+    """
 
     choices: tuple[Field, ...]
 
@@ -318,17 +321,17 @@ class FirstField(Field):
     def of(self, record: Record, headers: Headers) -> bytes | None:
         """Return the first that the record has, or None."""
         found = (each.of(record, headers) for each in self.choices)
-        return next((each for each in found if each is not None), None)
+        return next(filter(None, found), None)
 
     def read(self, record: Record, headers: Headers) -> bytes | NoField:
         """Return the first that the record has, or why it has none of them."""
         absence = NoField.MISSING
         for each in self.choices:
             found = each.read(record, headers)
-            if isinstance(found, bytes):
-                return found
             if found is NoField.UNREADABLE:
                 absence = found
+            elif isinstance(found, bytes) and found:
+                return found
         return absence
 
     def why_missing(self, record: Record) -> str:

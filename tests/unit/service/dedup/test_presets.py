@@ -95,6 +95,29 @@ def test_flattened_changes_are_told_apart_by_their_position(
     assert ids_of("{debezium-flat}", rows) == ids_of("{debezium-flat}", again)
 
 
+def test_changes_as_cloud_events_are_told_apart_by_their_content() -> None:
+    """Debezium makes their id of the position, which all rows of a snapshot have."""
+
+    def event(number: int, time: str = "2026-11-29T15:00:00Z", sequence: str = "[]") -> Event:
+        return {
+            "id": f"name:shop;lsn:29274832;txId:565;sequence:{sequence}",
+            "source": "/debezium/postgresql/shop",
+            "specversion": "1.0",
+            "type": "io.debezium.connector.postgresql.DataChangeEvent",
+            "time": time,
+            "iodebeziumconnector": "postgresql",
+            "iodebeziumlsn": "29274832",
+            "iodebeziumsequence": sequence,
+            "data": with_schema({"before": None, "after": line(number)}),
+        }
+
+    rows = [event(1), event(2), event(1, "2026-11-29T16:00:00Z")]
+    again = [{**each, "iodebeziumversion": "3.1.2.Final", "id": "name:shop;…"} for each in rows]
+    assert len(set(ids_of("{debezium-cloudevents}", rows))) == len(rows)
+    assert ids_of("{debezium-cloudevents}", rows) == ids_of("{debezium-cloudevents}", again)
+    assert len(set(ids_of("{cloudevents-json}", rows))) == 1
+
+
 def test_changes_of_tidb_are_told_apart_by_their_commit() -> None:
     def change(commit: int, price: int, ts: int) -> dict[str, Any]:
         return {

@@ -187,6 +187,12 @@ WRONG: dict[str, Wrong] = {
         f'{ROUTE}[[routes]]\ninputs = ["by-address"]\nscope = "partition"\n',
         ("whose changelog is that of addresses", "service.group_id of its own"),
     ),
+    "an address of a bridge": Wrong(
+        f'{ROUTE}address = "BRIDGE.x"\n', ('the address "BRIDGE.x"', "another beginning")
+    ),
+    "an address of audited letters": Wrong(
+        f'{ROUTE}address = "ringfence.dead-letters.{{key}}"\n', ("another beginning",)
+    ),
     "a marker without an address": Wrong(
         f'{ROUTE}address = "{{plain}}"\n', ("no record has an address", "a name or a field")
     ),
@@ -209,6 +215,12 @@ WRONG: dict[str, Wrong] = {
     "bytes with a unit": Wrong(
         f'{ROUTE}[kafka.consumer]\n"fetch.min.bytes" = "1MB"\n', ("without a unit", "in bytes")
     ),
+    "servers of the consumer": Wrong(
+        f'{ROUTE}[kafka.consumer]\n"bootstrap.servers" = "b:1"\n',
+        ("one transaction of one cluster", "put a [bridge] before"),
+    ),
+    "servers without commas": Wrong(ROUTE.replace('"a:1"', '"a:1;b:2"'), ("with commas",)),
+    "no server at all": Wrong(ROUTE.replace('"a:1"', '""'), ("is empty", 'write "host:9092"')),
     "servers as a list": Wrong(
         '[kafka]\n"bootstrap.servers" = ["a:1", "b:1"]\n[[routes]]\ninputs = ["orders"]\n',
         ("must be text", "one text with commas"),

@@ -84,7 +84,11 @@ final class IdTemplate implements Function<ProducerRecord<?, ?>, byte[]> {
             var causes = new ArrayList<String>();
             for (var choice : choices) {
                 try {
-                    return choice.apply(record);
+                    var found = choice.apply(record);
+                    if (found.length > 0) {
+                        return found;
+                    }
+                    causes.add("a field is empty");
                 } catch (IllegalArgumentException error) {
                     causes.add(error.getMessage());
                 }
