@@ -6,17 +6,19 @@ An address with a field of the record can be any text there, and one with {topic
 too. What is said holds whatever the records contain: it is certain, or it is not said.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from service.config.addresses import BRIDGE, LITERAL_MARKER, AddressBook
+from service.config.addresses import BRIDGE, LITERAL_MARKER, AddressBook, AddressSettings
 from service.config.effects import inherited_without_effect, unread_keys
 from service.config.keys import nearest
 from service.config.model import RouteSettings
 from service.config.validation import Pattern, may_meet, possible_addresses
 from service.errors import ConfigIssue
 
-_ALL: Final = "#"
+_ANY_WORD: Final = "\0"
+"""Stands for a word that no pattern has."""
 
 _LISTED_MAX: Final = 5
 
@@ -45,6 +47,7 @@ def reach_of(
         if not is_of_file:
             warnings += (f"{each.what}; {each.fix}" for each in unread_keys(pattern, keys))
         if _may_match(pattern, possible, book):
+            warnings += _of_pattern(pattern, keys, book, names_addresses=is_all)
             continue
         name = f'addresses."{pattern}"'
         names_one = is_all and _literal_of(pattern) is not None
@@ -61,23 +64,32 @@ def reach_of(
             hint = f'; the nearest is "{near}"' if near else ""
             what = f"{name} matches no address that a route can have: it has no effect"
             warnings.append(f"{what}{hint}")
-    names = known if is_all else book.named
-    warnings += (text for name in names for text in _of_address(name, book))
-    if not is_all and not book.settings("").remembers and _ALL in book.patterns:
-        warnings.append(f'addresses."{_ALL}": detection is off, every record is accepted')
+    for name in known if is_all else ():
+        settings = book.settings(name)
+        if not settings.remembers:
+            warnings.append(f"{name}: {_off(settings)}")
     return Reach(tuple(problems), tuple(dict.fromkeys(warnings)))
 
 
-def _of_address(name: str, book: AddressBook) -> Iterator[str]:
-    settings = book.settings(name)
-    if not settings.remembers:
-        key = settings.remembered_by.size_key
-        why = f"{key} = 0" if key else f'strategy = "{settings.strategy}"'
-        yield f"{name}: detection is off ({why}), every record is accepted"
-    for pattern in (name, f"{LITERAL_MARKER[0]}{name}{LITERAL_MARKER[1]}"):
-        keys = book.patterns.get(pattern, {})
-        if "strategy" not in keys:
-            yield from inherited_without_effect(pattern, keys, settings)
+def _of_pattern(
+    pattern: str, keys: Mapping[str, object], book: AddressBook, *, names_addresses: bool
+) -> Iterator[str]:
+    """Yield what an address has for which this is the most exact pattern.
+
+    With `names_addresses` each address without detection is named by itself.
+    """
+    literal = _literal_of(pattern)
+    settings = book.settings(literal or re.sub(r"[*#]", _ANY_WORD, pattern))
+    if not names_addresses and not settings.remembers:
+        yield f'addresses."{pattern}": {_off(settings)}'
+    if "strategy" not in keys:
+        yield from inherited_without_effect(pattern, keys, settings)
+
+
+def _off(settings: AddressSettings) -> str:
+    key = settings.remembered_by.size_key
+    why = f"{key} = 0" if key else f'strategy = "{settings.strategy}"'
+    return f"detection is off ({why}), every record is accepted"
 
 
 def _may_match(pattern: str, possible: Sequence[Pattern], book: AddressBook) -> bool:

@@ -376,7 +376,9 @@ def _unmatched(route: RouteSettings, config: Config, names: frozenset[str]) -> C
         f'begins with "{group_id}.", so it belongs to Ringfence': [
             name for name in matching if name.startswith(f"{group_id}.")
         ],
-        "belongs to Kafka": [name for name in matching if name.startswith("__")],
+        "begins with __, so that it has to be named": [
+            name for name in matching if name.startswith("__")
+        ],
     }
     others = [name for name in matching if not any(name in found for found in reasons.values())]
     first = {name: next(r for r in config.routes if reads(r.inputs, name)) for name in others}
@@ -400,7 +402,10 @@ def _missing_targets(
             f'the topic "{name}" that a route writes does not exist',
             "create it, or set service.create_topics = true",
         )
-        for name in sorted(written_topics(routes).difference(there))
+        for name in sorted(
+            # The service makes its own topic of dead letters.
+            written_topics(routes).difference(there, {fallback(config.service.group_id)})
+        )
     ]
 
 

@@ -129,6 +129,22 @@ WRONG: dict[str, Wrong] = {
     "off for all": Wrong(
         f'{ROUTE}[addresses."#"]\nstrategy = "off"\n', ("detection is off",), is_warning=True
     ),
+    "off for a pattern of fields": Wrong(
+        f'{ROUTE}address = "o.{{key}}"\n[addresses."o.#"]\nstrategy = "off"\n',
+        ('addresses."o.#": detection is off',),
+        is_warning=True,
+    ),
+    "off for all fields": Wrong(
+        f'{ROUTE}address = "{{key}}"\n[addresses."#"]\nid_cache_size = 0\n',
+        ('addresses."#": detection is off (id_cache_size = 0)',),
+        is_warning=True,
+    ),
+    "a strategy that a pattern inherits": Wrong(
+        f'{ROUTE}address = "o.{{key}}"\n[addresses."#"]\nstrategy = "window"\n'
+        '[addresses."o.*"]\nid_cache_size = 9\n',
+        ('addresses."o.*".id_cache_size has no effect', "does not read it"),
+        is_warning=True,
+    ),
     "an audience of nobody": Wrong(
         f'{ROUTE}[api]\noidc_audience = "me"\n', ("oidc_audience is set", 'auth = "oidc"')
     ),
@@ -165,7 +181,7 @@ WRONG: dict[str, Wrong] = {
         f'{ROUTE}[[routes]]\nname = "all"\ninputs = ["^orders[.]unique"]\n', ("written by a route",)
     ),
     "an expression for Kafka's": Wrong(
-        f'{KAFKA}[[routes]]\ninputs = ["^__"]\n', ("belongs to Kafka",)
+        f'{KAFKA}[[routes]]\ninputs = ["^__"]\n', ("begins with __, so that it has to be named",)
     ),
     "an expression that comes too late": Wrong(
         f'{ROUTE}[[routes]]\nname = "all"\ninputs = ["^orders$"]\n', ("by an earlier route",)
