@@ -625,19 +625,21 @@ static bool repeats(Row *row, Lane *lane, const Header *id, int64_t number, cons
     return true;
 }
 
-/* admit(start, end, lanes, field, names, source, now, distances, time): decide plain records, whose
+/* admit(start, end, lanes, field, names, source, now, distances, repeated, time): decide plain records, whose
  * ids are new or known for certain, up to the first record that Python has to decide: one that is not
  * plain, or whose address has no lane, or whose id may be known. Returns its index, the time, and its
- * id in the last case. */
+ * id in the last case. If the list `repeated` is empty, the index of the first duplicate goes there, with
+ * topic, partition, offset and time of its original. */
 static PyObject *Piece_admit(Piece *self, PyObject *args)
 {
     Py_ssize_t start, end, at, source;
-    PyObject *lanes, *distances, *found = NULL, *doubtful = NULL;
+    PyObject *lanes, *distances, *repeated, *found = NULL, *doubtful = NULL;
     const char *field;
     Names names;
     long long now, time;
-    if (!PyArg_ParseTuple(args, "nnO!zO&nLO!L", &start, &end, &PyDict_Type, &lanes, &field, names_of,
-                          &names, &source, &now, &PyList_Type, &distances, &time) ||
+    if (!PyArg_ParseTuple(args, "nnO!zO&nLO!O!L", &start, &end, &PyDict_Type, &lanes, &field, names_of,
+                          &names, &source, &now, &PyList_Type, &distances, &PyList_Type, &repeated,
+                          &time) ||
         !is_range(self, start, end))
         return NULL;
     Header last = {NULL, NULL, 0}, id;
@@ -656,8 +658,16 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
         time = row->time <= time ? time : row->time <= now ? row->time : now > time ? now : time;
         uint32_t tag = tag_of(id.value, id.length);
         int64_t number = number_of(lane->draft, id.value, id.length, tag, &original);
-        if (number >= 0 && repeats(row, lane, &id, number, &original, now, time, distances))
+        if (number >= 0 && repeats(row, lane, &id, number, &original, now, time, distances)) {
+            if (!PyList_Size(repeated) &&
+                !listed(repeated, Py_BuildValue("ns#LLL", at, original.topic,
+                                                (Py_ssize_t)original.topic_length,
+                                                (long long)original.partition,
+                                                (long long)original.offset,
+                                                (long long)original.time)))
+                break;
             continue;
+        }
         Added added_row = {.offset = row->own_offset, .time = time, .source = (uint32_t)source};
         if (number != UNKNOWN || !added(lane->draft, id.value, id.length, tag, added_row)) {
             doubtful = bytes_of(id.value, id.length);
@@ -971,7 +981,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 4 };
+enum { INTERFACE = 5 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},

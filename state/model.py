@@ -73,17 +73,17 @@ class Rejection(NamedTuple):
     reason: Reason
     cause: str
     original: str | None = None
-    accepted_ms: int | None = None
-    """The time of that record in milliseconds, if it is known."""
+    origin: Origin | None = None
+    """Where and when that was, if an id is repeated; also of an id that was imported."""
 
 
 def repetition_of(origin: Origin) -> Rejection:
     """Return the rejection of a record whose id was accepted at `origin`."""
     if origin.offset == IMPORTED:
-        return Rejection(Reason.DUPLICATE, "its id was imported", None, origin.time_ms)
+        return Rejection(Reason.DUPLICATE, "its id was imported", None, origin)
     original = str(origin)
     cause = f"its id was accepted at {original} already"
-    return Rejection(Reason.DUPLICATE, cause, original, origin.time_ms)
+    return Rejection(Reason.DUPLICATE, cause, original, origin)
 
 
 _WIDTH: Final = 63

@@ -29,6 +29,7 @@ from service.dedup.claim import (
     stamp_prefix,
 )
 from service.dedup.dead_letter import DeadLetterEnvelope
+from service.dedup.duplicate_samples import DuplicateSample
 from service.dedup.output import OutputResolver, OutputTopic
 from service.dedup.plan import BatchCounts, Output, Unchecked
 from service.dedup.record import Record, RejectedError, name_of, origin_header
@@ -324,7 +325,7 @@ class Checks:
         self._reply(record, headers, context, claim, repetition, blamed)
         label = (self._settings.name, context.cache)
         if repetition is not None:
-            self._count(context, repetition)
+            self._count(record, context, repetition)
         elif counts(context, claim):
             self._contexts.admit(context)
             context.draft.remember(claim, self.origin_of(record))
@@ -349,7 +350,7 @@ class Checks:
         tally, route = self._tally, self._settings.name
         self._reply(record, headers, context, claim, why, blamed)
         if why.reason in REPEATED and context is not None:
-            self._count(context, why)
+            self._count(record, context, why)
             if context.settings.on_duplicate == "drop" or not self._is_first(
                 record, context, claim, why
             ):
@@ -383,11 +384,27 @@ class Checks:
         reply = self._replies.reply(topic, decision, self._progress.now_ms, blame)
         self._progress.replies.append((self._settings.name, reply))
 
-    def _count(self, context: AddressContext, why: Rejection) -> None:
-        """Count a duplicate and keep its distance."""
+    def _count(self, record: Record, context: AddressContext, why: Rejection) -> None:
+        """Count a duplicate, keep its distance, and have it compared with its original."""
         self._tally.duplicates[self._settings.name, context.cache] += 1
-        if why.accepted_ms is not None:
-            self._tally.distances_ms.append(self._progress.time_ms - why.accepted_ms)
+        if why.origin is not None:
+            self._tally.distances_ms.append(self._progress.time_ms - why.origin.time_ms)
+            if self.wants_samples:
+                self.sample(record.offset() or 0, record.value(), why.origin)
+
+    @property
+    def wants_samples(self) -> bool:
+        """Whether another duplicate of the transaction is to be compared with its original."""
+        samples = self._tally.samples
+        return samples is not None and samples.wants(self._settings.name)
+
+    def sample(self, offset: int, value: bytes | None, original: Origin) -> None:
+        """Have a duplicate at this offset of the input compared with its original."""
+        assert self._tally.samples is not None  # it wants more
+        without = () if self._identifier is None else self._identifier.left_out
+        self._tally.samples.add(
+            DuplicateSample.of(self._settings.name, self._source, offset, value, original, without)
+        )
 
     def _is_first(
         self, record: Record, context: AddressContext, claim: Claim, why: Rejection

@@ -26,9 +26,11 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup.field import Field, NoField, pieces_of
+from service.dedup.field import ContentField, Field, NoField, pieces_of
 from service.dedup.record import Record, RejectedError
 from service.kafka.model import UNREADABLE
+from service.schemas.content import Paths
+from service.schemas.json_text import tokens_of
 from state.model import NO_CLAIM, Claim, PartitionId
 
 NOT_PLAIN: Final = frozenset({EXPIRES_AT, GROUP})
@@ -211,6 +213,14 @@ class ClaimReader:
 
     def __init__(self, pieces: Sequence[bytes | Field]) -> None:
         self._pieces = pieces
+        fields = [part for each in pieces if isinstance(each, Field) for part in each.parts]
+        self.left_out: Paths = tuple(
+            (*tokens_of(field.pointer), *tokens_of(path))
+            for field in fields
+            if isinstance(field, ContentField)
+            for path in field.without
+        )
+        """The members of a value that do not count, since a digest leaves them out."""
 
     @property
     def needs_value(self) -> bool:

@@ -35,7 +35,7 @@ from service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from service.native.records import Records
 from service.native.ring import NativeRingDraft
 from service.schemas.errors import RegistryUnavailableError
-from state.model import NO_CLAIM, PackedPositions, PartitionId, Rejection
+from state.model import NO_CLAIM, Origin, PackedPositions, PartitionId, Rejection
 from state.strategies.base import Admit, IdDraft
 
 # The original of a dropped duplicate is looked up for metrics only.
@@ -353,6 +353,8 @@ class Evaluator:
         self._is_own = input_partition.source == progress.source
         self._distances_ms = tally.distances_ms
         self._distance = tally.distances_ms.append
+        self._repeated: list[tuple[int, str, int, int, int]] = []
+        """A duplicate that compiled code has found: its row in the piece, and its original."""
         self._progress = progress
         self.full_path = FullPath(contexts, self.checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
@@ -455,12 +457,14 @@ class Evaluator:
     ) -> int:
         """Decide records of a piece, plain ones in compiled code; return how many are decided."""
         progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
-        clock = self._source_index, progress.now_ms, self._distances_ms
+        clock = self._source_index, progress.now_ms, self._distances_ms, self._repeated
         rules = fast_paths.lanes, fast_paths.field_name, self._names, *clock
         for end in (*apart, len(records)):
             run = records.part(0, end)
             while row <= end:
                 at, progress.time_ms, known = run.admit(row, *rules, progress.time_ms)
+                if self._repeated and self.checks.wants_samples:
+                    self._sample(columns, records)
                 progress.send(records, row, at)
                 if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
                     return at
@@ -471,6 +475,12 @@ class Evaluator:
                     self._rows(columns.row(at), [0] if at == end else [], grouping)
                     others += 1
         return row
+
+    def _sample(self, columns: Columns, records: Records) -> None:
+        """Have the duplicate that compiled code has kept compared with its original."""
+        row, topic, partition, offset, time_ms = self._repeated.pop()
+        at, original = row - records.start, Origin(topic, partition, offset, time_ms)
+        self.checks.sample(columns.own_offsets[at], records[at].value(), original)
 
     def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
         """Decide a plain record whose id may be known; return False if Python has to."""
@@ -506,6 +516,8 @@ class Evaluator:
         time_ms: int,
     ) -> bool:
         """Decide a duplicate found on a fast path; return False if the full path has to."""
+        if self.checks.wants_samples and (fast_path.drops or fast_path.dead_letter is not None):
+            self.checks.sample(offset, message.value(), fast_path.draft.origin(number))
         if fast_path.drops:
             fast_path.count_lane()
             if not fast_path.repeats:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ringfence.headers import Headers
+from service.dedup.duplicate_samples import DuplicateSamples
 from service.dedup.partition import OwnedPartition
 from service.dedup.pending_groups import GroupsChange
 from service.errors import AwaitedError
@@ -81,6 +82,8 @@ class BatchCounts:
     """The largest timestamp."""
     distances_ms: list[int] = field(default_factory=list, compare=False)
     """Times from accepted records to their duplicates, where known at no extra cost."""
+    samples: DuplicateSamples | None = field(default=None, compare=False)
+    """Duplicates that are to be compared with their originals; None if none are."""
 
 
 @dataclass(slots=True)

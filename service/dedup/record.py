@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from ringfence.headers import ORIGIN, Headers, Reason
-from state.model import OFFSET_MAX, PartitionId, Rejection
+from state.model import OFFSET_MAX, Origin, PartitionId, Rejection
 
 
 class Record(Protocol):
@@ -39,13 +39,13 @@ class RejectedError(Exception):
         reason: Reason,
         cause: str,
         original: str | None = None,
-        accepted_ms: int | None = None,
+        origin: Origin | None = None,
         topic: str | None = None,
     ) -> None:
         """`topic` is the one that refused it, if it was sent and that is known."""
         super().__init__(cause)
         self.topic = topic
-        self.why = Rejection(reason, cause, original, accepted_ms)
+        self.why = Rejection(reason, cause, original, origin)
 
 
 # Any client may write anything to the topic; numbers with so many digits fit every stored format.

@@ -75,6 +75,7 @@ class Committer:
             on_headers=self._reporter.begun(),
             is_bounded=is_bounded,
             is_traced=trace is not None,
+            tally=self._reporter.new_tally(),
         )
         try:
             self.commit(plan, self._decided(batch, plan, trace))

@@ -19,12 +19,14 @@ from service.config.addresses import AddressBook, home_of
 from service.config.load import Config, ServiceSettings
 from service.config.model import EXPRESSION_MARKER
 from service.config.tasks import hops_of
+from service.dedup.duplicate_samples import DuplicateSamples
 from service.dedup.partition import OwnedPartition, PartitionPhase
 from service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from service.dedup.route import Template
 from service.errors import missing_inputs
 from service.kafka.errors import PRECAUTIONS, KafkaFailure
 from service.processor.assignment import Assignment, describe_held
+from service.processor.differing import Comparer, DifferingLog
 from service.processor.dynamic_settings import SettingsFollower
 from service.processor.fetcher import Block
 from service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
@@ -215,8 +217,11 @@ class Reporter:
         board: StatusBoard,
         metrics: Metrics,
         tracer: Tracer | None = None,
+        comparer: Comparer | None = None,
     ) -> None:
+        """`comparer` compares duplicates with their originals; without it none are compared."""
         self._tracer = tracer
+        self._comparer = comparer
         self._trace: TransactionTrace | None = None
         self._settings = settings
         self._clock = clock
@@ -225,6 +230,7 @@ class Reporter:
         self._started_at = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC)
         self._totals = RunningTotals()
         self._unchecked_log = UncheckedLog()
+        self._differing_log = DifferingLog()
         self._published_s = float("-inf")
         self._rebalances = 0
         self._changes: Counter[RebalanceKind] = Counter()
@@ -273,6 +279,10 @@ class Reporter:
             self._trace.fail(cause)
             self._trace = None
 
+    def new_tally(self) -> BatchCounts:
+        """Return the counts to fill for a transaction; with samples if duplicates are compared."""
+        return BatchCounts(samples=None if self._comparer is None else DuplicateSamples())
+
     def committed(self, plan: Plan, duration_s: float) -> None:
         """Count a committed transaction."""
         now_ms = self._clock.wall_ms()
@@ -282,6 +292,8 @@ class Reporter:
         self._totals.add(plan, now_ms)
         count(self.metrics, plan, now_ms)
         self._unchecked_log.add(plan.tally, self._clock.monotonic_s())
+        if self._comparer is not None and plan.tally.samples is not None:
+            self._comparer.offer(plan.tally.samples)
         self.metrics.stage("commit", duration_s)
         self.metrics.committed(duration_s)
 
@@ -510,6 +522,7 @@ class Reporter:
     ) -> None:
         """Publish a status on the board."""
         totals = self._totals
+        self._count_compared()
         status = ServiceStatus(
             phase=phase,
             waiting_for=self._waiting_for,
@@ -538,6 +551,13 @@ class Reporter:
             compression=self._codec,
         )
         self._board.publish(status)
+
+    def _count_compared(self) -> None:
+        """Count the duplicates that were compared since the last status."""
+        for compared in () if self._comparer is None else self._comparer.take():
+            self.metrics.compared(compared.sample.route, compared.result)
+            self._totals.routes.add_compared(compared)
+            self._differing_log.add(compared)
 
 
 def _named(config: Config) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from service.dedup.duplicate_samples import ComparedDuplicate, Comparison
 from service.dedup.plan import BatchCounts, Unchecked
 from service.queries.status import RouteCounts
 from service.telemetry.metrics import Metrics
@@ -47,6 +48,17 @@ class RouteTotals:
                 tally.stamped[route],
             )
             self._by_route[route] = found.plus(self._by_route.get(route))
+
+    def add_compared(self, compared: ComparedDuplicate) -> None:
+        """Add a duplicate that was compared with its original."""
+        route, result = compared.sample.route, compared.result
+        found = RouteCounts(
+            route,
+            compared=int(result is not Comparison.NOT_COMPARED),
+            different=int(result is Comparison.DIFFERENT),
+            not_compared=int(result is Comparison.NOT_COMPARED),
+        )
+        self._by_route[route] = found.plus(self._by_route.get(route))
 
     @property
     def values(self) -> tuple[RouteCounts, ...]:

@@ -10,6 +10,8 @@ from datetime import datetime
 from operator import add
 from typing import Literal, NamedTuple
 
+from service.formatting import plural
+
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
@@ -60,6 +62,12 @@ class RouteCounts(NamedTuple):
     """Their address detects no duplicates."""
     stamped: int = 0
     """They got an id made of their position, as the route says; none of the others did."""
+    compared: int = 0
+    """Duplicates that were compared with their originals, which are samples of all."""
+    different: int = 0
+    """Of these, those with another content than their original."""
+    not_compared: int = 0
+    """Samples whose original could not be read, or of which one is too large."""
 
     @property
     def unchecked(self) -> int:
@@ -79,6 +87,18 @@ class RouteCounts(NamedTuple):
             found = f"Messages of the route {self.route} passed"
         fix = "compare the route's id with what ringfence check --sample 1000 shows"
         return f"{found} unchecked, {kinds} of {self.consumed:,}; {fix}."
+
+    @property
+    def duplicates_warning(self) -> str | None:
+        """What is wrong and what to do if duplicates differ from their originals, else None."""
+        if not self.different:
+            return None
+        return (
+            f"Of {plural(self.compared, 'duplicate')} of the route {self.route} that were compared "
+            f"with their originals, {self.different:,} have another content: the id of the route "
+            "may name more than one message, and the later ones are removed; the log line "
+            "duplicate_differs names two to compare."
+        )
 
     def plus(self, other: "RouteCounts | None") -> "RouteCounts":
         """Return the sums of both, which are of one route."""

@@ -20,6 +20,7 @@ import structlog
 
 from service.clock import SystemClock, product_version
 from service.config.load import ConfigErrors
+from service.dead_letters.comparer import DuplicateComparer
 from service.errors import ExitCode, ExitError
 from service.kafka.clients import KafkaClients, property_problems
 from service.native.path import chosen
@@ -84,7 +85,10 @@ class WorkerProcess:
         if self._fast_path.fault:
             _log.warning("fast_path_in_python", cause=self._fast_path.fault)
         self._metrics.fast_path(self._fast_path.name, service.fast_path)
-        reporter = Reporter(service, clock, self._board, self._metrics, self._tracer)
+        self._comparer = DuplicateComparer(lambda: clients, clock)
+        reporter = Reporter(
+            service, clock, self._board, self._metrics, self._tracer, self._comparer
+        )
         makers = self._fast_path.use()
         clients = KafkaClients(setup.config, setup.task, makers, reporter.throttled)
         self._cluster = clients.cluster
@@ -119,6 +123,7 @@ class WorkerProcess:
         self._channel.start()
         threading.Thread(target=self._report, name="ringfence-report", daemon=True).start()
         self._watchdog.start()
+        self._comparer.start()
         keep_freed_memory()
         FreedMemory().start()
         calm_garbage_collector()

@@ -165,6 +165,10 @@ class Metrics:
         """Count duplicates of a committed batch, whether or not they were written to a topic."""
         self._duplicates.labels(route, label).inc(records)
 
+    def compared(self, route: str, result: str) -> None:
+        """Count a duplicate that was to be compared with its original, by what was found."""
+        self._compared.labels(route, result).inc()
+
     def dead_letters(self, route: str, reason: str, records: int) -> None:
         """Count dead letters of a committed batch."""
         self._dead_letters.labels(route, reason).inc(records)
@@ -349,6 +353,9 @@ class Metrics:
             "stamped", "Records accepted with an id made of their position.", "route"
         )
         self._duplicates = self._counter("duplicates", "Duplicates found.", "route", "address")
+        self._compared = self._counter(
+            "duplicates_compared", "Duplicates compared with their originals.", "route", "result"
+        )
         self._dead_letters = self._counter(
             "dead_letters", "Records written to a dead-letter topic.", "route", "reason"
         )

@@ -10,6 +10,7 @@ from ringfence.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLett
 from ringfence.headers import GROUP as GROUP_NAME
 from service.config.addresses import AddressBook
 from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
+from service.dead_letters.comparer import DuplicateComparer
 from service.dedup.partition import PartitionPhase
 from service.kafka.topics import config_topic
 from service.metadata.file_routes import InstanceFileRoutes
@@ -122,7 +123,10 @@ class Living:
         )
         self.board = StatusBoard(_NOTHING, self.clock.monotonic_s)
         self.metrics = Metrics(self.board, {"version": "0"}, addresses_max=10)
-        self.watch = Reporter(self.config.service, self.clock, self.board, self.metrics)
+        self.comparer = DuplicateComparer(lambda: self.clients("comparer"), self.clock)
+        self.watch = Reporter(
+            self.config.service, self.clock, self.board, self.metrics, comparer=self.comparer
+        )
         session_ms = self.config.service.session_timeout_ms
         self.retry_policy = RetryPolicy(self.watch, self.clock, session_ms)
         self.inbox = QueryInbox(10)

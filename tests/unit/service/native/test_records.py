@@ -131,7 +131,7 @@ def test_an_id_that_was_forgotten_in_the_store_is_not_found_in_a_copy(
         draft = cast("NativeRing", memory).draft(9, PackedPositions(SOURCE))
         lane = draft.lane(("out", 0, 0), None, drops=True)
         records = records_of([[("_DUPL_ID", identifier)]])
-        rules = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, list[int](), 0
+        rules = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, list[int](), list[object](), 0
         _, _, doubtful = records.admit(0, *rules)
         return bool(lane.take()[0]) if doubtful is None else draft.judge(doubtful) is not None
 
@@ -150,7 +150,7 @@ def test_an_id_that_was_made_new_is_left_to_python_until_it_is_added_again() -> 
     records = records_of([[("_DUPL_ID", b"1")]] * 4)
     draft = ring.draft(9, PackedPositions(SOURCE))
     lane = draft.lane(("out", 0, 0), None, drops=True)
-    rules: tuple[object, ...] = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, [], 0
+    rules: tuple[object, ...] = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, [], [], 0
     assert records.part(0, 1).admit(0, *rules) == (1, NOW_MS - 1000, None)
     draft.renew(Claim(b"1"))
     assert records.part(1, 2).admit(0, *rules) == (0, NOW_MS - 1000, b"1")

@@ -46,6 +46,7 @@ def told(tmp_path: Path) -> set[Row]:
     metrics.duplicates("r", "a", 1)
     metrics.unchecked("r", "no-id", 1)
     metrics.stamped("r", 1)
+    metrics.compared("r", "same")
     metrics.dead_letters("r", "duplicate", 1)
     metrics.bridged("t", 1, 1)
     metrics.replies("r", "sent", 1)
