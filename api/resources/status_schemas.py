@@ -39,6 +39,26 @@ class UncheckedRecords(Document):
         )
 
 
+class ComparedDuplicates(Document):
+    """Samples of the duplicates, whose contents were compared with those of their originals."""
+
+    records: int = Field(description="Duplicates that were compared.")
+    different: int = Field(description="Of these, those with another content than their original.")
+    not_compared: int = Field(
+        description="Samples that could not be compared: the original is gone or cannot be read, "
+        "or one of the two is too large."
+    )
+
+    @classmethod
+    def of(cls, routes: Sequence[status.RouteCounts]) -> Self:
+        """Build the document from the counts of some routes."""
+        return cls(
+            records=sum(each.compared for each in routes),
+            different=sum(each.different for each in routes),
+            not_compared=sum(each.not_compared for each in routes),
+        )
+
+
 class RouteFlow(Document):
     """What became of the records of a route since the instance started."""
 
@@ -58,6 +78,13 @@ class RouteFlow(Document):
     is_checked: bool = Field(
         description="False if every record passed unchecked, so that nothing was deduplicated."
     )
+    duplicates_compared: ComparedDuplicates = Field(
+        description="Samples of its duplicates that were compared with their originals."
+    )
+    duplicates_warning: str | None = Field(
+        description="What is wrong and what to do if duplicates differ from their originals; null "
+        "unless some do."
+    )
 
     @classmethod
     def of(cls, route: status.RouteCounts) -> Self:
@@ -69,6 +96,8 @@ class RouteFlow(Document):
             stamped=route.stamped,
             warning=route.warning,
             is_checked=route.unchecked < route.consumed,
+            duplicates_compared=ComparedDuplicates.of([route]),
+            duplicates_warning=route.duplicates_warning,
         )
 
 
@@ -106,6 +135,9 @@ class Status(Document):
         description="The same for each route of which records were consumed, sorted by name."
     )
     duplicates: int = Field(description="Of the records consumed, those that are duplicates.")
+    duplicates_compared: ComparedDuplicates = Field(
+        description="Samples of the duplicates that were compared with their originals."
+    )
     refused: int = Field(
         description="Of the records consumed, those that were dead-lettered for another reason."
     )
@@ -146,6 +178,7 @@ class Status(Document):
             unchecked=UncheckedRecords.of(now.routes),
             routes=tuple(map(RouteFlow.of, now.routes)),
             duplicates=now.duplicates,
+            duplicates_compared=ComparedDuplicates.of(now.routes),
             refused=now.refused,
             dead_letters=now.dead_letters,
             redriven=now.redriven,

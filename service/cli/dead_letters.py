@@ -123,10 +123,12 @@ def _header(text: str) -> tuple[str, str]:
 _TITLES = ("decided", "dead letter", "reason", "address", "id", "record", "duplicate of")
 
 
-def letter_page(call: CommandContext, letter: Mapping[str, Any]) -> Page:
-    """Return the page of one dead letter."""
+def letter_page(
+    call: CommandContext, letter: Mapping[str, Any], content: Cell | None = None
+) -> Page:
+    """Return the page of one dead letter; `content` is about that of its original."""
     parts: list[Part] = [Title(f"{position(letter).plain}: {letter['reason'] or 'foreign'}")]
-    parts.append(Facts(_facts(call, letter)))
+    parts.append(Facts(_facts(call, letter, content)))
     payload = letter.get("payload")
     if payload is not None:
         rows = [("key", _content(payload["key"])), ("value", _content(payload["value"]))]
@@ -135,11 +137,14 @@ def letter_page(call: CommandContext, letter: Mapping[str, Any]) -> Page:
     return parts
 
 
-def _facts(call: CommandContext, letter: Mapping[str, Any]) -> list[tuple[str, Cell]]:
+def _facts(
+    call: CommandContext, letter: Mapping[str, Any], content: Cell | None
+) -> list[tuple[str, Cell]]:
     source, original, redrives = letter["source"], letter["original"], letter["redrives"]
     return [
         ("why", word(letter["cause"])),
         *([] if original is None else [("duplicate of", word(original, "strong"))]),
+        *([] if content is None else [("content", content)]),
         ("decided", call.screen.since(letter["time"])),
         ("address", word(letter["address"])),
         ("id", _identifier(letter["id"])),

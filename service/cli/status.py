@@ -152,6 +152,11 @@ def _head(call: CommandContext, now: StatusReport) -> Sequence[Part]:
         for each in status.get("routes", ())
         if each["warning"]
     ]
+    rows += [
+        ("different", word(each["duplicates_warning"], "warn"))
+        for each in status.get("routes", ())
+        if each["duplicates_warning"]
+    ]
     workers = now.workers["workers"]
     if paths := sorted({each["fast_path"] for each in workers if each.get("fast_path")}):
         faults = sorted({each["fast_path_fault"] for each in workers if each["fast_path_fault"]})
@@ -183,15 +188,21 @@ def _flow(now: StatusReport, before: StatusReport | None) -> Table:
         if before is not None and earlier is not None:
             passed_s = max(0.001, now.at_s - before.at_s)
             row.append(count(round((number - earlier[title]) / passed_s)))
-        whole = now.status["records_consumed"] if title in _SHARED else None
-        rows.append([*row, share(number, whole)])
+        rows.append([*row, share(number, _whole(title, now.status))])
     return Table(titles, rows, "")
+
+
+def _whole(title: str, status: Mapping[str, Any]) -> int | None:
+    """Return of what a count is a share, or None."""
+    if title in _SHARED:
+        return int(status["records_consumed"])
+    return int(status["duplicates_compared"]["records"]) if title == "different" else None
 
 
 def _tone(title: str, number: int, status: Mapping[str, Any]) -> Tone:
     if title == "unchecked":
         number -= status["unchecked"]["off"]  # as the settings say
-    return "warn" if title in {"refused", "unchecked"} and number else ""
+    return "warn" if title in {"refused", "unchecked", "different"} and number else ""
 
 
 def _counts(status: Mapping[str, Any]) -> Mapping[str, int]:
@@ -201,6 +212,8 @@ def _counts(status: Mapping[str, Any]) -> Mapping[str, int]:
         "accepted": status["records_accepted"],
         "unchecked": status["unchecked"]["records"],
         "duplicates": status["duplicates"],
+        "compared": status["duplicates_compared"]["records"],
+        "different": status["duplicates_compared"]["different"],
         "refused": status["refused"],
         "dead letters": status["dead_letters"],
         "redriven": status["redriven"],

@@ -8,13 +8,14 @@ import typer
 
 from service.cli import dead_letters, ids, redrives
 from service.cli.arguments import PAGE_MAX, Document, RecordPosition, path_of, position_of
-from service.cli.cells import position
+from service.cli.cells import Cell, position, word
 from service.cli.command import CommandContext, single, verb
 from service.cli.dead_letters import letter_page
 from service.cli.page import Page
 from service.cli.problem import FORBIDDEN, NOT_FOUND, ApiError
 from service.errors import AdminExit, ExitError
 from service.formatting import plural
+from service.schemas.content import is_same_document
 
 app = single()
 
@@ -28,6 +29,12 @@ _NEXT_STEPS: Final[Mapping[str, Sequence[str]]] = {
     ),
 }
 """What a user can do about a dead letter, by reason; `{here}` stands for its position."""
+
+_CONTENT: Final[Mapping[bool | None, Cell]] = {
+    True: word("the same as that of the original"),
+    False: word("differs from that of the original: two messages may share the id", "warn"),
+}
+"""What is shown of the content of a duplicate, by whether it is that of its original."""
 
 _ROUTES_MAX: Final = 100_000
 
@@ -55,8 +62,9 @@ def why(
 
     Pass the position of its dead letter, its own position in the input, or its address and id. For
     its own position, the newest dead letters are searched, then the ids that are remembered. Exit 3
-    when there is no answer. With --json: the dead letter, what the address knows of the id, and the
-    dead letter of a later redrive, each a document of the API or null.
+    when there is no answer. A duplicate is compared with its original if you may read payload. With
+    --json: the dead letter, what the address knows of the id, and the dead letter of a later
+    redrive, each a document of the API or null; and whether the contents differ.
     """
     if identifier is not None:
         found = ids.lookup(call, subject, identifier)
@@ -125,11 +133,43 @@ def _explain(call: CommandContext, letter: Document, among: int | None) -> None:
 def _show(
     call: CommandContext, letter: Document | None, found: Document | None, newer: object = None
 ) -> None:
+    is_same, why_not = (None, "") if letter is None else _compared(call, letter)
+
     def page() -> Page:
-        parts = [] if letter is None else letter_page(call, letter)
+        if letter is None:
+            parts: Page = []
+        elif why_not:
+            parts = letter_page(call, letter, word(f"not compared: {why_not}", "dim"))
+        else:
+            parts = letter_page(call, letter, _CONTENT.get(is_same))
         return [*parts, *([] if found is None else ids.page(call, found))]
 
-    call.screen.show({"dead_letter": letter, "id": found, "newer_dead_letter": newer}, page)
+    document = {
+        "dead_letter": letter,
+        "id": found,
+        "newer_dead_letter": newer,
+        "content_differs": None if is_same is None else not is_same,
+    }
+    call.screen.show(document, page)
+
+
+def _compared(call: CommandContext, letter: Document) -> tuple[bool | None, str]:
+    """Return whether a duplicate has the content of its original, or None and why it is unknown.
+
+    The text is empty for a dead letter of another reason.
+    """
+    if letter["reason"] != "duplicate" or letter["original"] is None:
+        return None, ""
+    payload = letter.get("payload")
+    if payload is None:
+        return None, "that needs the role payload:read"
+    try:
+        at = position_of(letter["original"])
+        original = call.api.get(path_of("v1", "records", *map(str, at)))
+    except (ApiError, ExitError) as refused:
+        return None, refused.sentence
+    is_same = is_same_document(payload["value"], original["payload"]["value"])
+    return is_same, "" if is_same is not None else "it is too large"
 
 
 def _letter_at(call: CommandContext, at: RecordPosition) -> Document | None:

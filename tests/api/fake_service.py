@@ -119,7 +119,7 @@ RUNNING = ServiceStatus(
     refused=1,
     redriven=1,
     redriven_accepted=1,
-    routes=(RouteCounts("orders", 10, no_id=2),),
+    routes=(RouteCounts("orders", 10, no_id=2, compared=1),),
 )
 STRANGE = "nosuch"
 """An address of which no record was ever seen."""

@@ -306,6 +306,16 @@ def test_headers_stand_beside_those_of_the_same_name_in_order() -> None:
     assert not [row for row in compared(payload(("a", "1")), None) if row.differs]
 
 
+def test_a_value_that_is_written_in_another_way_does_not_differ() -> None:
+    def payload(text: str) -> dict[str, object]:
+        value = {"text": text, "base64": None, "size_bytes": len(text), "truncated": False}
+        return {"key": None, "value": value, "headers": []}
+
+    one, same, other = (payload(text) for text in ('{"a":1,"b":2}', '{"b": 2, "a": 1}', "{}"))
+    assert not [row for row in compared(one, same) if row.differs]
+    assert [row.name for row in compared(one, other) if row.differs] == ["Value"]
+
+
 def test_a_letter_leads_to_those_beside_it_that_match(client: TestClient) -> None:
     older, newer = "&towards=older", "&towards=newer"
     step = "/console/dead-letter/step?at=orders.dlq-0@"
@@ -557,3 +567,20 @@ def test_what_was_known_before_an_id_was_forgotten_is_not_shown_after() -> None:
         )
         loop.has_time = False
         assert "Known." not in page_of(client, path).text
+
+
+def test_duplicates_that_differ_stand_on_the_first_page(
+    client_at: Callable[[ServiceStatus], TestClient],
+) -> None:
+    """Amber, and nothing where all that were compared are the same."""
+    orders = RouteCounts("orders", 10, compared=4, different=1)
+    found = client_at(RUNNING._replace(routes=(orders,))).get("/").text
+    page = Page(found)
+    assert (
+        "Duplicates differ from their originals. Of 4 duplicates of the route orders" in page.text
+    )
+    assert "1 of 4 compared differ" in page.text
+    assert '<dt>Duplicates</dt><dd class="warm">' in found
+    quiet = client_at(RUNNING._replace(routes=(orders._replace(different=0),))).get("/").text
+    assert "<dt>Duplicates</dt><dd>" in quiet
+    assert 'class="note' not in quiet

@@ -137,6 +137,13 @@ _FLOW: Final = Row(
             stacked=True,
         ),
         Panel(
+            "Duplicates compared with their originals",
+            "rps",
+            (Line(_rate("duplicates_compared_total", "route, result"), "{{route}} {{result}}"),),
+            "Samples; the id of a route with different ones may name more than one message.",
+            stacked=True,
+        ),
+        Panel(
             "Dead letters by reason",
             "rps",
             (Line(_rate("dead_letters_total", "route, reason"), "{{route}} {{reason}}"),),

@@ -12,6 +12,7 @@ from api.console.forms import REASONS, FilterForm, query_of, redirect, segment
 from api.console.render import page, position_of, shows_problems
 from api.parameters import parse_position
 from api.ports import may_read_payload
+from service.schemas.content import is_same_document
 from service.schemas.json_difference import Difference, Tokens, difference
 
 PAGE_SIZE: Final = 25
@@ -163,7 +164,8 @@ def compared(
 ) -> list[ComparedPart]:
     """Return key, value and headers of a payload beside those of its original, if it is known.
 
-    Headers are paired by name, in order; those of the original alone come last.
+    Headers are paired by name, in order; those of the original alone come last. A value that is
+    only written in another way does not differ.
     """
     if payload is None:
         return []
@@ -177,10 +179,12 @@ def compared(
             left.remove(same)
         rows.append((name, True, each["value"], MISSING if same is None else same[1]))
     rows += [(name, True, MISSING, value) for name, value in left]
+    is_same = original is not None and is_same_document(payload["value"], there["value"])
+    differing = [original is not None and here != other for _, _, here, other in rows]
+    differing[1] = differing[1] and not is_same
     return [
-        ComparedPart(*row, is_other, _difference(row[2], row[3]) if is_other else None)
-        for row in rows
-        for is_other in (original is not None and row[2] != row[3],)
+        ComparedPart(*row, differs, _difference(row[2], row[3]) if differs else None)
+        for row, differs in zip(rows, differing, strict=True)
     ]
 
 

@@ -363,3 +363,59 @@ def test_a_redrive_of_a_letter_that_was_redriven_before_is_announced_as_such(
         ran = shell(*words, "--url", script.url)
     assert ran.code == 0
     assert f"orders.dlq-0@7: a redrive has {did} it since" in ran.err
+
+
+def content(text: str | None, *, truncated: bool = False) -> dict[str, object] | None:
+    """A value as the API returns it."""
+    if text is None:
+        return None
+    return {"text": text, "base64": None, "size_bytes": len(text), "truncated": truncated}
+
+
+def with_value(value: dict[str, object] | None) -> dict[str, object]:
+    return {"payload": {"key": None, "value": value, "headers": []}}
+
+
+CUT = content("x" * 10, truncated=True)
+NOT_THERE = Reply(404, {**ABSENCE, "status": 404, "detail": "orders-3 begins at offset 50 now."})
+UNREADABLE = Reply(200, {**RECORD, **with_value(CUT)})
+
+
+@pytest.mark.parametrize(
+    ("value", "reply", "differs", "sentence"),
+    [
+        ("a", "b", True, "differs from that of the original"),
+        ('{"a":1,"b":2}', '{"b": 2, "a": 1}', False, "the same as that of the original"),
+        (None, None, False, "the same as that of the original"),
+        (None, "", True, "differs from that of the original"),
+        ("a", NOT_THERE, None, "not compared: orders-3 begins at offset 50 now."),
+        ("a", UNREADABLE, None, "not compared: it is too large"),
+    ],
+)
+def test_a_duplicate_is_compared_with_its_original(
+    shell: Shell,
+    value: str | None,
+    reply: Reply | str | None,
+    differs: bool | None,  # noqa: FBT001 - a parameter of the test
+    sentence: str,
+) -> None:
+    letter = Reply(200, {**LETTER, **with_value(content(value))})
+    if not isinstance(reply, Reply):
+        reply = Reply(200, {**RECORD, **with_value(content(reply))})
+    known, none = Reply(200, known_by(42)), jobs()
+    for form in ([], ["--json"]):
+        with scripted(letter, known, none, reply) as script:
+            ran = shell("why", "orders.dlq-0@7", *form, "--url", script.url)
+        assert script.asked[-1].path == "/v1/records/orders/3/42"
+        if form:
+            assert json.loads(ran.out)["content_differs"] is differs
+        else:
+            assert sentence in ran.out
+
+
+def test_a_duplicate_whose_payload_may_not_be_read_is_not_compared(shell: Shell) -> None:
+    letter = Reply(200, {**LETTER, "payload": None})
+    with scripted(letter, Reply(200, known_by(42)), jobs()) as script:
+        ran = shell("why", "orders.dlq-0@7", "--url", script.url)
+    assert "not compared: that needs the role payload:read" in ran.out
+    assert len(script.asked) == 3

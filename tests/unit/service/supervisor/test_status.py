@@ -65,10 +65,10 @@ def test_counts_of_a_route_are_summed_over_workers_and_their_predecessors() -> N
         assert state.status is not None
         return state._replace(status=state.status._replace(routes=routes))
 
-    past = NO_COUNTS._replace(routes=(RouteCounts("b", 1, 1, 1, 1, 1),))
-    orders = RouteCounts("a", 2, 1)
-    told = whole(counting(0, orders, RouteCounts("b", 7))._replace(past=past), counting(1, orders))
-    assert told.routes == (RouteCounts("a", 4, 2), RouteCounts("b", 8, 1, 1, 1, 1))
+    past = NO_COUNTS._replace(routes=(RouteCounts("b", 1, 1, 1, 1, 1, 3, 2, 1),))
+    orders, other = RouteCounts("a", 2, 1), RouteCounts("b", 7, compared=4)
+    told = whole(counting(0, orders, other)._replace(past=past), counting(1, orders))
+    assert told.routes == (RouteCounts("a", 4, 2), RouteCounts("b", 8, 1, 1, 1, 1, 7, 2, 1))
 
 
 def test_an_instance_is_ready_when_all_its_partitions_are_running() -> None:
