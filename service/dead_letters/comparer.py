@@ -30,8 +30,12 @@ from service.schemas.content import is_same_content
 from state.model import PartitionId
 
 EVERY_S: Final = 0.2
-"""The least time from one comparison to the next. Five in a second show within a minute what one
-duplicate in a hundred has, and take a twentieth of the interpreter if all are of the largest size.
+"""The least time from one comparison to the next: five in a second show within a minute what one
+duplicate in a hundred has.
+"""
+SHARE: Final = 1 / 20
+"""The share of the time that goes into comparing, whatever the documents are: the loop waits for
+the interpreter meanwhile.
 """
 WAITING_MAX: Final = 256
 """How many samples wait at most: 8 MiB, and all routes of most configurations have room."""
@@ -107,7 +111,10 @@ class DuplicateComparer:
         value = message.value()
         if value is not None and len(value) > VALUE_BYTES_MAX:
             return Comparison.NOT_COMPARED
+        began_s = self._clock.monotonic_s()
         is_same = is_same_content(sample.value, value, sample.without)
+        took_s = self._clock.monotonic_s() - began_s
+        self._next_s = max(self._next_s, began_s + took_s / SHARE)
         return Comparison.SAME if is_same else Comparison.DIFFERENT
 
     def _original(self, sample: DuplicateSample) -> Message | None:

@@ -353,6 +353,7 @@ class Evaluator:
         self._is_own = input_partition.source == progress.source
         self._distances_ms = tally.distances_ms
         self._distance = tally.distances_ms.append
+        self._wants_samples = self.checks.wants_samples
         self._repeated: list[tuple[int, str, int, int, int]] = []
         """A duplicate that compiled code has found: its row in the piece, and its original."""
         self._progress = progress
@@ -463,8 +464,8 @@ class Evaluator:
             run = records.part(0, end)
             while row <= end:
                 at, progress.time_ms, known = run.admit(row, *rules, progress.time_ms)
-                if self._repeated and self.checks.wants_samples:
-                    self._sample(columns, records)
+                if self._repeated and self._wants_samples:
+                    self._sample_row(columns, records)
                 progress.send(records, row, at)
                 if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
                     return at
@@ -476,11 +477,17 @@ class Evaluator:
                     others += 1
         return row
 
-    def _sample(self, columns: Columns, records: Records) -> None:
+    def _sample(self, offset: int, value: bytes | None, original: Origin) -> None:
+        """Have a duplicate compared with its original, unless its route has enough by now."""
+        self._wants_samples = self.checks.wants_samples
+        if self._wants_samples:
+            self.checks.sample(offset, value, original)
+
+    def _sample_row(self, columns: Columns, records: Records) -> None:
         """Have the duplicate that compiled code has kept compared with its original."""
         row, topic, partition, offset, time_ms = self._repeated.pop()
         at, original = row - records.start, Origin(topic, partition, offset, time_ms)
-        self.checks.sample(columns.own_offsets[at], records[at].value(), original)
+        self._sample(columns.own_offsets[at], records[at].value(), original)
 
     def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
         """Decide a plain record whose id may be known; return False if Python has to."""
@@ -516,8 +523,8 @@ class Evaluator:
         time_ms: int,
     ) -> bool:
         """Decide a duplicate found on a fast path; return False if the full path has to."""
-        if self.checks.wants_samples and (fast_path.drops or fast_path.dead_letter is not None):
-            self.checks.sample(offset, message.value(), fast_path.draft.origin(number))
+        if self._wants_samples and (fast_path.drops or fast_path.dead_letter is not None):
+            self._sample(offset, message.value(), fast_path.draft.origin(number))
         if fast_path.drops:
             fast_path.count_lane()
             if not fast_path.repeats:

@@ -38,6 +38,16 @@ def sums(service: Service) -> dict[str, float]:
     return found
 
 
+def compared(service: Service) -> dict[str, float]:
+    """How many duplicates were compared with their originals, by what was found."""
+    found: dict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(service.get("/metrics")[1]):
+        for sample in family.samples:
+            if sample.name == "ringfence_duplicates_compared_total":
+                found[sample.labels["result"]] += sample.value
+    return found
+
+
 def is_level(told: Mapping[str, float], held: int) -> bool:
     """Whether each worker has reported all that it did: workers report periodically."""
     latencies = told["ringfence_end_to_end_latency_seconds_count"]
@@ -74,4 +84,7 @@ def test_every_documented_metric_is_exposed_and_the_numbers_are_those_of_the_mod
     assert told["ringfence_state_bytes"] > told["ringfence_rocksdb_memtable_bytes"] / 100 > 0
     assert told["ringfence_state_disk_free_bytes"] > 0
     assert told["ringfence_waiting"] == 0
+    # Most of its values are different, whatever their ids are.
+    eventually(lambda: compared(service)["different"] > 0, service)
+    assert "not-compared" not in compared(service)
     service.stop()

@@ -5,7 +5,13 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError
 
-from service.dead_letters.comparer import EVERY_S, PATIENCE_S, WAITING_MAX, DuplicateComparer
+from service.dead_letters.comparer import (
+    EVERY_S,
+    PATIENCE_S,
+    SHARE,
+    WAITING_MAX,
+    DuplicateComparer,
+)
 from service.dedup.duplicate_samples import (
     PER_ROUTE,
     VALUE_BYTES_MAX,
@@ -179,6 +185,23 @@ def test_comparisons_keep_their_distance() -> None:
         world.offer(b"text", route=f"r{number}")
     assert len(world.compared()) == 11
     assert world.clock.monotonic_s() - began_s >= 10 * EVERY_S - 0.01
+
+
+def test_a_comparison_that_takes_long_is_followed_by_a_long_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.original(b"text")
+
+    def slow(*_values: object) -> bool:
+        world.cluster.wait(1)
+        return True
+
+    monkeypatch.setattr("service.dead_letters.comparer.is_same_content", slow)
+    began_s = world.clock.monotonic_s()
+    world.offer(b"text", b"text")
+    assert len(world.compared()) == 2
+    assert world.clock.monotonic_s() - began_s >= 1 / SHARE
 
 
 def test_routes_take_turns() -> None:
