@@ -10,8 +10,6 @@ from datetime import datetime
 from operator import add
 from typing import Literal, NamedTuple
 
-from service.formatting import plural
-
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
@@ -94,9 +92,9 @@ class RouteCounts(NamedTuple):
         if not self.different:
             return None
         return (
-            f"Of {plural(self.compared, 'duplicate')} of the route {self.route} that were compared "
-            f"with their originals, {self.different:,} have another content: the id of the route "
-            "may name more than one message, and the later ones are removed; the log line "
+            f"Duplicates of the route {self.route} have another content than their originals, "
+            f"{self.different:,} of {self.compared:,} that were compared: the id of the route may "
+            "name more than one message, and the later ones are removed; the log line "
             "duplicate_differs names two to compare."
         )
 

@@ -65,7 +65,7 @@ def test_a_duplicate_with_another_content_is_counted(on_duplicate: str, strategy
         "orders-0@1",
         "orders-0@0",
     )
-    assert "1 have another content" in str(living.board.read().routes[0].duplicates_warning)
+    assert "1 of 1 that were compared" in str(living.board.read().routes[0].duplicates_warning)
 
 
 @pytest.mark.usefixtures("_path")
@@ -122,7 +122,10 @@ def test_a_loud_route_leaves_room_for_a_quiet_one() -> None:
     living = Living(others=(other,))
     write(living, "a", *(b"%d" % number for number in range(500)))
     write(living, "a", b"one", b"two", topic="other")
-    loud, quiet = counted(living)
+    with structlog.testing.capture_logs() as logs:
+        loud, quiet = counted(living)
+    lines = [each["route"] for each in logs if each["event"] == "duplicate_differs"]
+    assert lines == ["orders", "other"]
     assert (loud.route, loud.compared, loud.different) == ("orders", 2, 2)
     assert (quiet.route, quiet.compared, quiet.different) == ("other", 1, 1)
 

@@ -8,14 +8,17 @@ from typing import Final, Self
 import pytest
 
 from service.cli import cells, screen
-from service.queries.status import ServiceStatus
+from service.queries.status import RouteCounts, ServiceStatus
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.transcript import replayed
 
 FOLDER: Final = Path(__file__).parent / "transcripts"
 RESTORING: Final = RUNNING._replace(
-    partitions=(RESTORING_PARTITION,), phase="waiting", waiting_for="A topic is missing."
+    partitions=(RESTORING_PARTITION,),
+    phase="waiting",
+    waiting_for="A topic is missing.",
+    routes=(RouteCounts("orders", 10, no_id=2, compared=4, different=1),),
 )
 NOT_RUNNING: Final = {"restoring": RESTORING, "starting": STARTING}
 
