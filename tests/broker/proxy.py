@@ -126,6 +126,13 @@ class Proxy:
         with self._lock:
             self._act = request, act
 
+    def act_at_last(self) -> None:
+        """Do what was to be done before a request that has not come."""
+        with self._lock:
+            act, self._act = self._act, None
+        if act is not None:
+            act[1]()
+
     def deliver(self) -> None:
         """Have the broker answer what was kept the longest, on a connection of its own."""
         with self._lock:

@@ -193,6 +193,9 @@ def try_out(batches: Batches, proxy: Proxy, case: Case) -> None:
         else:
             proxy.before(waits, proxy.deliver)
         batches.end(case.later_end)
+        if case.later_end is Ends.REFUSED:
+            # The group may refuse the offsets before the records are sent.
+            proxy.act_at_last()
         # A client that has waited for too long asks again, and goes on before the late copy.
         eventually(lambda: proxy.delivered == 1)
         batches.verify()

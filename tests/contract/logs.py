@@ -23,6 +23,7 @@ from tests.fakes.delivery import FakeDelivery
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
+from tests.support.waiting import eventually
 
 OnDoubt = Callable[[], None]
 SESSION_MS = 6_000
@@ -124,8 +125,9 @@ class RealLog:
         return int(time.time() * 1000)
 
     def time_limits(self) -> list[str]:
-        (topic,) = KafkaClusterAdmin(lambda: self._admin).topics([self.topic()]).values()
-        return list(topic.time_limits)
+        name, cluster = self.topic(), KafkaClusterAdmin(lambda: self._admin)
+        eventually(lambda: cluster.topics([name]))  # another broker may not know it yet
+        return list(cluster.topics([name])[name].time_limits)
 
     def recreate(self, topic: str) -> None:
         delete_topic(self._properties, topic)
