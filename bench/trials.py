@@ -79,7 +79,7 @@ TRIALS: Final = (
     Trial(
         "fields",
         "Ids of two fields, escaped",
-        Workload(id_in_value=True),
+        Workload(records=400_000, id_in_value=True),
         (RINGFENCE, PLAIN_FIELDS),
         {"id": "{key}{json:/id}"},
     ),

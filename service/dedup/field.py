@@ -421,9 +421,14 @@ class EscapedField(ChangedField):
         """The field as it is written in a template."""
         return self.inner.name
 
+    def of(self, record: Record, headers: Headers) -> bytes | None:
+        """Return the escaped field, or None if the record lacks it."""
+        field = self.inner.of(record, headers)
+        if field is None or (self.stop not in field and b"\\" not in field):
+            return field  # the usual case, which each record of a route pays
+        return self._changed(field)
+
     def _changed(self, field: bytes) -> bytes:
-        if self.stop not in field and b"\\" not in field:
-            return field  # the usual case
         return field.replace(b"\\", b"\\\\").replace(self.stop, b"\\" + self.stop)
 
 
