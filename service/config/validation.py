@@ -72,11 +72,12 @@ _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 _TOKENS_MAX: Final = 50
 """Names and indexes of a pointer. Finding the way of each takes some frames of Python's stack."""
 
+_ALONE: Final = "|".join((*_NAMES, *_PRESETS, "key"))
 _TAKEN_IN: Final = re.compile(
-    rf"\s(?:or\s+(?:/|[\w-]+:|{'|'.join((*_NAMES, *_PRESETS, 'key'))})|without\s|\Z)|,\s*/",
+    rf"\A\s|\s\Z|\s(?:or\s+(?:/|[\w-]+:|{_ALONE})|without\s)|,\s*/|[|]\s*(?:/|[\w-]+:)",
     re.IGNORECASE,
 )
-"""What follows an argument and was taken into it: `{json:/a or /b}`, `{json:/a OR json:/b}`."""
+"""What is beside an argument and was taken into it: `{json:/a or /b}`, `{json:/a|json:/b}`."""
 
 _TARGETS = ("output", "dead_letter")
 

@@ -70,6 +70,8 @@ def test_no_accepted_template_takes_a_name_for_text_or_for_a_part_of_another(key
         "a filtered topic": ("address", "{lower:topic}", "{topic} can have no filter"),
         "a topic as an alternative": ("address", "{key or topic}", "{topic} can have no"),
         "a pointer as an alternative": ("id", "{json:/a or /b}", "as in {json:/a or json:/b}"),
+        "a bar": ("id", "{json:/a|json:/b}", "as in {json:/a or json:/b}"),
+        "a space before a name": ("id", "{header: x}", "as one field with a long name"),
         "capitals": ("id", "{json:/a OR json:/b}", "as in {json:/a or json:/b}"),
         "pointers with a comma": ("id", "{sha256-json: without /a, /b}", "without /b /c"),
         "members left out of a text": ("id", "{json:/a without /b}", "without /b /c"),
