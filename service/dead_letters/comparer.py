@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from service.clock import Clock
 from service.dead_letters.reader import OffsetScan
@@ -118,9 +118,10 @@ class DuplicateComparer:
         return Comparison.SAME if is_same else Comparison.DIFFERENT
 
     def _original(self, sample: DuplicateSample) -> Message | None:
-        """Return the original of a sample; None if it cannot be read.
+        """Return the original of a sample; None if it is gone or cannot be read.
 
-        Then the next one is read by another consumer: this one may have forgotten its brokers.
+        After a read that failed the next one has another consumer: this one may have forgotten its
+        brokers. One that has found nothing is kept, since an input may keep no original at all.
         """
         topic, partition, offset, _ = sample.original
         fault = message = None
@@ -130,6 +131,7 @@ class DuplicateComparer:
             fault = without_frames(error)
         if message is None:
             _log.debug("original_not_read", original=str(sample.original), cause=str(fault))
+        if fault is not None and fault.args[0].code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
             self._drop_consumer()
         return message
 
@@ -146,6 +148,8 @@ class DuplicateComparer:
         )
         message = next(iter(scan), None)
         self._consumer.unassign()  # else it would go on reading from there
+        if message is None and not scan.is_done:
+            self._drop_consumer()
         return message
 
     def _drop_consumer(self) -> None:

@@ -109,6 +109,18 @@ def test_an_original_that_is_gone_or_not_there_is_not_compared_and_the_next_one_
     assert world.result(b"text", 1) == Comparison.SAME
 
 
+def test_originals_that_are_gone_are_looked_for_by_one_consumer() -> None:
+    world = World()
+    for _ in range(2):
+        world.original(b"text")
+    FakeAdmin(world.cluster).delete_before({ORDERS: 1})
+    assert [world.result(b"text", 0) for _ in range(3)] == [Comparison.NOT_COMPARED] * 3
+    assert world.result(b"text", 1) == Comparison.SAME
+    (clients,) = world.clients
+    (consumer,) = clients._consumers
+    assert not consumer.closed
+
+
 def test_a_topic_that_is_gone_costs_the_patience_of_one_read() -> None:
     world = World()
     samples = DuplicateSamples()
