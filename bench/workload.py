@@ -24,7 +24,7 @@ _OPEN_MS_MAX: Final = 900_000
 """The broker's default of `transaction.max.timeout.ms`."""
 
 LARGE_BYTES: Final = 70_000
-"""Size of a large record's value; an output that takes no more than this refuses it."""
+"""Size of a large record's value; an output that takes no more than this refuses it as it is."""
 _CUT_BYTES: Final = 20
 """Of an encoded value: within the id."""
 _UNKNOWN_SCHEMAS: Final = 1_000
@@ -32,9 +32,10 @@ _UNKNOWN_NAMES: Final = 7
 """A producer of another registry has some schemas, and no other schema for each record."""
 _AHEAD_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
 
-Odd = Literal["", "keyless", "ahead", "large", "cut", "schemaless"]
-"""How some records differ from the others: no key, a timestamp to come, a large value, an encoded
-value that ends too early, and one that names a schema that the registry does not have."""
+Odd = Literal["", "keyless", "ahead", "large", "padded", "cut", "schemaless"]
+"""How some records differ from the others: no key, a timestamp to come, a large value that cannot
+be compressed, one that can, an encoded value that ends too early, and one that names a schema that
+the registry does not have."""
 
 Client = Mapping[str, str | int | float | bool]
 """The properties with which a Kafka client connects."""
@@ -155,6 +156,8 @@ def sent_as(odd: Odd, number: int, value: bytes) -> bytes:
     """Return the value of a record of this number that differs so from the others."""
     match odd:
         case "large":
+            return random.Random(number).randbytes(LARGE_BYTES)
+        case "padded":
             return value.ljust(LARGE_BYTES)
         case "cut":
             return value[:_CUT_BYTES]

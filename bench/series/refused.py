@@ -1,8 +1,9 @@
-"""Refused series: records that are dead-lettered for themselves, and what they cost the others.
+"""Refused series: records that their output refuses as they are, and what they cost the others.
 
-Each input has such a record among so many: its output refuses it, or its id cannot be read. It is
-compared with the same input without such records, in turns. Every run has a second route, whose
-records are all good.
+Each input has such a record among so many. It is dead-lettered for itself, as is a record whose id
+cannot be read, or compressed. The input is compared with the same one without such records, in
+turns; large records with the same input and an output that takes them, since bytes cost time
+anyway. Every run has a second route, whose records are all good.
 """
 
 from collections.abc import Mapping
@@ -19,28 +20,33 @@ from bench.session import Session
 from bench.workload import LARGE_BYTES, Odd, Workload
 
 _ONE_IN: Final = (20, 100, 1_000)
-_TITLE: Final = "One record in so many is dead-lettered for itself: Ringfence"
+_TITLE: Final = "One record in so many is dead-lettered for itself, or compressed: Ringfence"
 _RECORDS: Final = 600_000
 _BESIDE: Final = Workload(_RECORDS, seed=2)
 
 
 class Kind(NamedTuple):
-    """A kind of record that is dead-lettered, among good ones."""
+    """A kind of record that its output refuses as it is, or without an id, among good ones."""
 
     odd: Odd
     output: Mapping[str, str] = {}
     """The settings of the output that refuses it."""
+    taking: Mapping[str, str] | None = None
+    """Those of an output that takes it, if the same input is to be measured for comparison."""
     good: Workload = Workload(_RECORDS)
     id: str = ""
 
 
 _ENCODED: Final = Workload(_RECORDS, id_in_value=True, encoding="avro")
 _SCHEMA: Final = "{schema:/id}"
+_SMALL: Final = {"max.message.bytes": str(LARGE_BYTES)}
+_TAKING: Final = {"max.message.bytes": str(LARGE_BYTES + 10_000)}
+"""The producer's batches are as small as its outputs take them, also those of good records."""
 KINDS: Final[Mapping[str, Kind]] = {
     "no key": Kind("keyless", {"cleanup.policy": "compact"}),
     "timestamp": Kind("ahead"),
-    # The producer's batches are as small as its outputs take them, also those of good records.
-    "size": Kind("large", {"max.message.bytes": str(LARGE_BYTES)}, Workload(200_000)),
+    "size": Kind("large", _SMALL, _TAKING, Workload(200_000)),
+    "size, until compressed": Kind("padded", _SMALL, _TAKING, Workload(200_000)),
     "payload": Kind("cut", good=_ENCODED, id=_SCHEMA),
     "unknown schema": Kind("schemaless", good=_ENCODED, id=_SCHEMA),
 }
@@ -57,31 +63,36 @@ class Run(NamedTuple):
 
 
 def refused(session: Session) -> Finding:
-    """Measure each kind and share beside the same input without such records."""
+    """Measure each kind and share beside an input or an output without such refusals."""
     rows: list[Row] = []
     for name, kind in KINDS.items():
         for every in _ONE_IN:
             good = session.sized(kind.good)
             bad = good._replace(odd=kind.odd, odd_every=every)
+            reference, output = (good, kind.output) if kind.taking is None else (bad, kind.taking)
             pairs = [
-                (_run(session, bad, kind), _run(session, good, kind)) for _ in range(session.rounds)
+                (
+                    _run(session, bad, kind.id, kind.output),
+                    _run(session, reference, kind.id, output),
+                )
+                for _ in range(session.rounds)
             ]
             session.venue.forget(bad)
             row = _row(pairs)
             told = ", ".join(f"{column}: {shown(cell)}" for column, cell in row.items())
             session.say(f"{name}, one in {every:,}: {told}")
-            rows.append({"dead-lettered for": name, "one in": every, **row})
+            rows.append({"kind": name, "one in": every, **row})
     settings = {"messages": session.sized(_BESIDE).records, "partitions": _BESIDE.partitions}
     return Finding(_TITLE, settings, rows)
 
 
-def _run(session: Session, workload: Workload, kind: Kind) -> Run:
+def _run(session: Session, workload: Workload, id_template: str, output: Mapping[str, str]) -> Run:
     venue, other = session.venue, session.sized(_BESIDE)
     setup = {
         "beside": venue.input(other),
-        "id": kind.id,
+        "id": id_template,
         "missing_id": "dead_letter",
-        "output_settings": kind.output,
+        "output_settings": output,
     }
     with venue.reading(RINGFENCE, workload, **setup) as stage:
         venue.create(stage.output_beside, other.partitions)

@@ -264,12 +264,14 @@ RoleOf = Annotated[
 
 
 def _folder(value: object) -> Path:
-    if isinstance(value, str) and value and "\0" not in value:
+    if isinstance(value, str) and value and "\0" not in value and not value.startswith("~"):
         return Path(value)
     raise ValueError
 
 
-Folder = Annotated[Path, BeforeValidator(_folder), Field(description="the path of a folder")]
+Folder = Annotated[
+    Path, BeforeValidator(_folder), Field(description="the path of a folder, without ~")
+]
 """The folder need not exist yet."""
 
 Port = Annotated[int, Field(ge=0, le=65_535)]

@@ -71,6 +71,9 @@ _FILE_PROPERTY = _FILE_KEY.replace("_", ".")
 
 _LINK_MARKER = "://"
 
+_OF_THE_CLI: Final = "RINGFENCE_URL"
+"""The command line finds the service with it; `schema_registry` has a key of this name."""
+
 _SHORT_NAMES: Final = {"RINGFENCE_FAST_PATH": "RINGFENCE_SERVICE__FAST_PATH"}
 
 Tables = dict[str, dict[str, GivenValue]]
@@ -152,11 +155,17 @@ def _read_variable(
 
 
 def _single_underscore(variable: str, text: str) -> list[ConfigIssue]:
-    """Report a name with one underscore for two; Kubernetes service links, URLs, are ignored."""
+    """Report a name with one underscore for two, or without its section.
+
+    Kubernetes' links to services, which are URLs, are ignored.
+    """
+    if _LINK_MARKER in text or variable == _OF_THE_CLI:
+        return []
+    name = variable.removeprefix(OWN_PREFIX).lower()
     for section, settings in SECTIONS.items():
         for key in keys_of(settings):
-            intended = f"{OWN_PREFIX}{section}{_SEPARATOR}{key}".upper()
-            if variable == intended.replace(_SEPARATOR, "_", 1) and _LINK_MARKER not in text:
+            if name in {key, f"{section}_{key}"}:
+                intended = f"{OWN_PREFIX}{section}{_SEPARATOR}{key}".upper()
                 fix = f"write {intended}, with two underscores"
                 return [ConfigIssue(f"{variable} is not read", fix)]
     return []

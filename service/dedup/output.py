@@ -141,7 +141,7 @@ class OutputResolver:
         if refusal is None and size > info.record_bytes_max and not self.compression.is_configured:
             codec = None
             if taken_bytes is not None and info.compresses:
-                parts = _parts(key, value, headers)
+                parts = list(_parts(key, value, headers))
                 is_packed = size > taken_bytes
                 codec = self.compression.needed_for(
                     parts, info.record_bytes_max, may_be_zstd=is_packed

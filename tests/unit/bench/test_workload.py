@@ -1,11 +1,12 @@
 """The workload is what it says, and the same for everyone."""
 
+import zlib
 from collections import Counter, deque
 
 import pytest
 
 from bench.encoded import Encoding, registry_url
-from bench.workload import Odd, Workload, messages, sent_as
+from bench.workload import LARGE_BYTES, Odd, Workload, messages, sent_as
 from service.config.model import SchemaRegistrySettings
 from service.dedup.field import field_of
 from service.schemas.documents import connect, use
@@ -74,6 +75,13 @@ def test_the_id_of_a_value_that_is_cut_or_has_an_unknown_schema_cannot_be_read(o
             assert field_of("schema:/id").of(sent, []) is None
     finally:
         use(None)
+
+
+def test_a_large_value_is_beyond_the_limit_and_only_a_padded_one_can_be_compressed() -> None:
+    values = {odd: sent_as(odd, 5, b"value") for odd in ("large", "padded")}
+    assert {len(value) for value in values.values()} == {LARGE_BYTES}
+    assert len(zlib.compress(values["large"])) > LARGE_BYTES
+    assert len(zlib.compress(values["padded"])) < LARGE_BYTES // 100
 
 
 def test_every_so_many_of_each_partition_are_odd() -> None:

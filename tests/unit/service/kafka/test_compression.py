@@ -1,14 +1,17 @@
 """Which codec a large record needs, and for how long the producer compresses."""
 
 import random
+import zlib
 
 import pytest
 
-from service.kafka.compression import GZIP, TIGHTEST, ZSTD, Codec, Compression
+from service.kafka.compression import FAST, GZIP, TIGHTEST, ZSTD, Codec, Compression
 from tests.support.helpers import rows
 
 LIMIT = 100_000
 TEXT = b'{"order": 1, "lines": [1, 2, 3]}' * 10_000
+LINES = b"".join(b"line %d;" % (number * 7919 % 100_003) for number in range(34_000))
+"""What the default level of gzip packs, and not the fast one."""
 NOISE = random.Random(1).randbytes(90_000)
 FAR = NOISE * 3
 """It repeats beyond the 32 KiB in which gzip looks."""
@@ -21,11 +24,12 @@ def needed(compression: Compression, value: bytes, *, came_packed: bool = True) 
 @rows(
     ("value", "came_packed", "codec"),
     {
-        "text": (TEXT, True, GZIP),
-        "text of an input that takes it as it is": (TEXT, False, GZIP),
+        "text": (TEXT, True, FAST),
+        "text of an input that takes it as it is": (TEXT, False, FAST),
+        "lines": (LINES, False, GZIP),
         "what only zstd packs": (FAR, True, ZSTD),
         "the same of an input that takes it as it is": (FAR, False, None),
-        "nothing": (b"", True, GZIP),
+        "nothing": (b"", True, FAST),
     },
 )
 def test_the_codec_is_the_first_that_makes_the_record_fit(
@@ -34,22 +38,41 @@ def test_the_codec_is_the_first_that_makes_the_record_fit(
     assert needed(Compression(), value, came_packed=came_packed) == codec
 
 
-def test_gzip_is_tried_up_to_the_limit_and_no_further() -> None:
+def test_gzip_is_tried_up_to_the_limit_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of a gigabyte costs no more than what the topic takes of it."""
-    compression, read = Compression(), 0
+    tried = list[int]()
+    genuine = zlib.compressobj
 
-    class Counting(bytes):
-        def __len__(self) -> int:
-            return super().__len__()
+    class Counting:
+        def __init__(self, level: int, wbits: int) -> None:
+            self._genuine = genuine(level, wbits=wbits)
+            tried.append(0)
 
-    def parts() -> object:
-        nonlocal read
-        for _ in range(100):
-            read += 1
-            yield Counting(NOISE)
+        def compress(self, data: memoryview) -> bytes:
+            tried[-1] += len(data)
+            return self._genuine.compress(data)
 
-    assert compression.needed_for(parts(), LIMIT, may_be_zstd=False) is None  # type: ignore[arg-type]
-    assert read <= 3
+    monkeypatch.setattr(zlib, "compressobj", Counting)
+    parts = [NOISE] * 100
+    assert Compression().needed_for(parts, LIMIT, may_be_zstd=False) is None
+    assert tried
+    assert max(tried) < 3 * LIMIT
+
+
+def test_what_does_not_shrink_costs_its_samples_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zlib, "compressobj", None)
+    noise = [b"key", NOISE * 2]
+    assert Compression().needed_for(noise, LIMIT, may_be_zstd=False) is None
+
+
+def test_a_long_value_that_does_not_shrink_leaves_room_for_headers_that_do() -> None:
+    parts = [b"key", NOISE, b"name", TEXT]
+    assert Compression().needed_for(parts, LIMIT, may_be_zstd=False) == FAST
+
+
+def test_text_of_which_a_part_does_not_shrink_is_tried() -> None:
+    parts = [b"key", NOISE[: LIMIT // 2] + TEXT]
+    assert Compression().needed_for(parts, LIMIT, may_be_zstd=False) == FAST
 
 
 def test_nothing_is_compressed_where_the_configuration_says_so() -> None:
@@ -69,26 +92,24 @@ def test_a_codec_that_is_configured_stays() -> None:
 
 def test_the_producer_changes_once_for_all_records_that_need_no_more() -> None:
     compression = Compression()
-    assert not compression.use(GZIP)
-    assert compression.use(GZIP)
-    assert compression.codec == GZIP
-    assert not compression.use(ZSTD)
-    assert compression.use(ZSTD)
-    assert compression.use(GZIP)
-    assert compression.codec == ZSTD
+    codecs = FAST, GZIP, ZSTD
+    for number, codec in enumerate(codecs):
+        assert not compression.use(codec)
+        assert all(compression.use(weaker) for weaker in codecs[: number + 1])
+        assert compression.codec == codec
 
 
-def test_the_producer_stops_compressing_a_minute_after_the_last_record_that_needs_it() -> None:
+def test_the_producer_stops_compressing_some_seconds_after_the_last_record_that_needs_it() -> None:
     compression = Compression()
-    compression.use(GZIP)
-    for now_s in (100.0, 130.0, 160.0):
+    compression.use(FAST)
+    for now_s in (100.0, 105.0, 110.0):
         compression.begin(now_s)
-        assert compression.codec == GZIP
-    compression.use(GZIP)
-    compression.begin(161.0)
-    compression.begin(221.0)
-    assert compression.codec == GZIP
-    compression.begin(221.1)
+        assert compression.codec == FAST
+    compression.use(FAST)
+    compression.begin(111.0)
+    compression.begin(121.0)
+    assert compression.codec == FAST
+    compression.begin(121.1)
     assert compression.codec is None
 
 
