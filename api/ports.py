@@ -13,7 +13,12 @@ from starlette.requests import Request
 from api.auth.authenticate import Authenticator
 from api.principal import principal_of
 from service.config.tokens import PAYLOAD_READ
-from service.dedup.dead_letter import (
+from service.metadata.audit import AuditPage, AuditQuery, AuditRecord
+from service.metadata.sessions import SessionRecord
+from service.metadata.settings_change import SettingsEditor
+from service.peers.protocol import InstanceStatus, PeerQuery
+from service.peers.signing import PeerKey
+from service.queries.dead_letters import (
     Absence,
     DeadLetterCounts,
     DeadLetterFilter,
@@ -25,11 +30,6 @@ from service.dedup.dead_letter import (
     RedriveRequest,
     RedriveView,
 )
-from service.metadata.audit import AuditPage, AuditQuery, AuditRecord
-from service.metadata.sessions import SessionRecord
-from service.metadata.settings_change import SettingsEditor
-from service.peers.protocol import InstanceStatus, PeerQuery
-from service.peers.signing import PeerKey
 from service.queries.inbox import QueryService
 from service.queries.status import ServiceInfo, ServiceStatus, WorkerStatus
 

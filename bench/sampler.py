@@ -43,7 +43,7 @@ STAGES: Final = {
         "committer.py:Committer.commit.<locals>.build_offsets",
     ),
     "apply": (
-        "transaction.py:apply",
+        "apply.py:apply",
         "cache.py:",
         "ring_memory.py:IndexedRing.absorb",
         "rocksdb_store.py:RocksStore.apply",

@@ -9,6 +9,8 @@ from pydantic import Field
 from api.schemas import Document, time_of
 from ringfence.headers import id_text
 from service.dedup import dead_letter
+from service.queries import dead_letters
+from service.queries.dead_letters import DeadLetterCounts as Counts
 
 CONTENT_BYTES_MAX = 64 * 1024
 """Maximum size of a key, a value or a header in a response."""
@@ -89,7 +91,7 @@ class DeadLetter(Document):
     )
 
     @classmethod
-    def of(cls, letter: dead_letter.DeadLetterView, *, with_payload: bool = False) -> Self:
+    def of(cls, letter: dead_letters.DeadLetterView, *, with_payload: bool = False) -> Self:
         """Build the document from a dead letter."""
         return cls(
             topic=letter.place.topic,
@@ -132,7 +134,7 @@ class StoredRecord(Document):
     payload: Payload = Field(description="The content of the record.")
 
     @classmethod
-    def of(cls, record: dead_letter.InputRecord) -> Self:
+    def of(cls, record: dead_letters.InputRecord) -> Self:
         """Build the document from a record."""
         return cls(
             topic=record.place.topic,
@@ -184,7 +186,7 @@ class DeadLetterSummary(Document):
     complete: bool = Field(description="If false, continue with the page token.")
 
     @classmethod
-    def of(cls, counts: dead_letter.DeadLetterCounts, token: str | None) -> Self:
+    def of(cls, counts: Counts, token: str | None) -> Self:
         """Build the document from counts and the token of the next page."""
         hours = sorted(counts.by_hour_ms.items())
         return cls(
@@ -209,7 +211,7 @@ def _source(position: dead_letter.SourcePosition | None) -> LetterSource | None:
     )
 
 
-def _payload(record: dead_letter.DeadLetterView | dead_letter.InputRecord) -> Payload:
+def _payload(record: dead_letters.DeadLetterView | dead_letters.InputRecord) -> Payload:
     headers = tuple(Header(name=name, value=Content.of(value)) for name, value in record.headers)
     return Payload(key=Content.of(record.key), value=Content.of(record.value), headers=headers)
 

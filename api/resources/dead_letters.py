@@ -39,13 +39,8 @@ from api.resources.dead_letter_schemas import (
 )
 from api.schemas import ms_of
 from service.config.tokens import PAYLOAD_READ
-from service.dedup.dead_letter import (
-    Absence,
-    DeadLetterFilter,
-    DeadLetterPosition,
-    shown_id,
-    stored_id_of,
-)
+from service.dedup.dead_letter import shown_id, stored_id_of
+from service.queries.dead_letters import Absence, DeadLetterFilter, DeadLetterPosition
 from service.queries.errors import NotPossible
 
 _HEADER = "header."

@@ -31,7 +31,8 @@ from api.resources.dead_letter_schemas import DeadLetter, HourCount
 from api.schemas import Document, Given, ms_of, time_of
 from ringfence.headers import id_text
 from service.dedup import dead_letter
-from service.dedup.dead_letter import RedriveView
+from service.queries import dead_letters
+from service.queries.dead_letters import RedriveView
 
 LETTERS_MAX = 5_000
 
@@ -71,9 +72,9 @@ class Filter(Given):
     )
     key: _Bytes | None = Field(default=None, description="The key, as text, `hex:` or `base64:`.")
 
-    def known(self, topics: tuple[str, ...] = ()) -> dead_letter.DeadLetterFilter:
+    def known(self, topics: tuple[str, ...] = ()) -> dead_letters.DeadLetterFilter:
         """Return the filter as a value of the service."""
-        return dead_letter.DeadLetterFilter(
+        return dead_letters.DeadLetterFilter(
             topics=topics,
             address=self.address,
             reasons=self.reason,
@@ -124,13 +125,13 @@ class RedriveOrder(Given):
             raise ValueError("send either letters, or topics and filter, not both")
         return self
 
-    def known(self, reason: str, actor: str) -> dead_letter.RedriveRequest:
+    def known(self, reason: str, actor: str) -> dead_letters.RedriveRequest:
         """Return the request as a value of the service."""
         positions = (
-            dead_letter.DeadLetterPosition(*each)
+            dead_letters.DeadLetterPosition(*each)
             for each in sorted(set(map(_position, self.letters)))
         )
-        return dead_letter.RedriveRequest(
+        return dead_letters.RedriveRequest(
             mode=self.mode,
             filter=self.filter.known(self.topics),
             letters=tuple(positions),
@@ -180,7 +181,7 @@ class Redrive(Document):
     """A redrive: the request, and its progress."""
 
     id: str = Field(description="The id of the redrive.")
-    state: dead_letter.State = Field(description="Whether it is running, or how it ended.")
+    state: dead_letters.State = Field(description="Whether it is running, or how it ended.")
     mode: dead_letter.Mode = Field(description="`through`, `forget` or `bypass`.")
     topics: tuple[str, ...] = Field(description="Dead-letter topics; all if empty.")
     filter: ShownFilter = Field(description="The criteria for dead letters.")
@@ -209,7 +210,7 @@ class Redrive(Document):
     error: str | None = Field(description="Why it failed; null unless it failed.")
 
     @classmethod
-    def of(cls, view: dead_letter.RedriveView, *, with_payload: bool = False) -> Self:
+    def of(cls, view: dead_letters.RedriveView, *, with_payload: bool = False) -> Self:
         """Build the document from a redrive; `with_payload` adds keys and headers of its filter."""
         order = view.order
         return cls(
@@ -269,7 +270,7 @@ class RedrivePreview(Document):
     complete: bool = Field(description="If false, there are more records than were scanned.")
 
     @classmethod
-    def of(cls, preview: dead_letter.RedriveEstimate) -> Self:
+    def of(cls, preview: dead_letters.RedriveEstimate) -> Self:
         """Build the document from an estimate."""
         counts = preview.counts
         hours = sorted(counts.by_hour_ms.items())
@@ -293,7 +294,7 @@ def _position(letter: LetterAt) -> tuple[str, int, int]:
     return letter.topic, letter.partition, letter.offset
 
 
-def _shown(found: dead_letter.DeadLetterFilter, *, with_payload: bool) -> ShownFilter:
+def _shown(found: dead_letters.DeadLetterFilter, *, with_payload: bool) -> ShownFilter:
     return ShownFilter(
         address=found.address,
         reason=found.reasons,
@@ -354,8 +355,8 @@ def router(view: ServiceView) -> APIRouter:
     def redrives_of(at: str | None) -> tuple[RedriveView, ...]:
         if at is None:
             return redrives.all()
-        found = letters.one(dead_letter.DeadLetterPosition(*parse_position(at)))
-        return () if isinstance(found, dead_letter.Absence) else redrives.all(found)
+        found = letters.one(dead_letters.DeadLetterPosition(*parse_position(at)))
+        return () if isinstance(found, dead_letters.Absence) else redrives.all(found)
 
     @routes.post("/v1/redrives", response_model=None, status_code=202, responses=_CREATED)
     async def begin(

@@ -23,7 +23,9 @@ from service.clock import Clock
 from service.config.load import Config
 from service.dead_letters.owners import dead_letter_topics
 from service.dead_letters.reader import OffsetScan, to_record, to_view
-from service.dedup.dead_letter import (
+from service.dedup.route import resolve
+from service.kafka.clients import Clients
+from service.queries.dead_letters import (
     Absence,
     DeadLetterCounts,
     DeadLetterFilter,
@@ -33,8 +35,6 @@ from service.dedup.dead_letter import (
     InputRecord,
     matches,
 )
-from service.dedup.route import resolve
-from service.kafka.clients import Clients
 from service.queries.errors import Busy, NotPossible, Unavailable
 from service.schemas.documents import begin_transaction
 from state.model import PartitionId

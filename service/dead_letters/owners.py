@@ -8,11 +8,11 @@ from typing import Final, Literal
 from ringfence.headers import Reason
 from service.config.load import Config
 from service.config.model import RouteSettings
-from service.dedup.dead_letter import DeadLetterView, letter_of
 from service.dedup.record import RejectedError, name_of
 from service.dedup.route import InputPartition, InputRoute, Template, finder, resolve
 from service.kafka.model import ClusterAdmin, TopicInfo
 from service.kafka.topics import RepartitionTopic, by_address, fallback
+from service.queries.dead_letters import DeadLetterView, letter_of
 from service.schemas.documents import begin_transaction
 from state.model import PartitionId
 

@@ -11,13 +11,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ringfence.headers import DUPLICATE_ID, Headers
 from service.dedup.claim import identifier_of, named, read_claim
-from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, InputRecord, view_of
 from service.dedup.record import RejectedError
 from service.dedup.route import InputPartition, InputRoute
 from service.kafka.clients import Clients
 from service.kafka.errors import REFUSALS
 from service.kafka.io import BoundedReads, assign_anew, read_headers
 from service.kafka.model import UNREADABLE, ClusterAdmin
+from service.queries.dead_letters import DeadLetterPosition, DeadLetterView, InputRecord, view_of
 from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, PartitionId
 

@@ -19,9 +19,10 @@ from confluent_kafka import KafkaException
 from service.clock import Clock
 from service.config.load import Config
 from service.config.tasks import Hop, hops_of
+from service.dead_letters.daemon_thread import run_in_daemon_thread
 from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.reader import DeadLetterReader
-from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner, run_in_daemon_thread
+from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner
 from service.dedup.route import resolve
 from service.kafka.clients import Clients
 from service.kafka.topics import by_address, config_topic

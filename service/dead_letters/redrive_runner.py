@@ -5,7 +5,6 @@ and any instance may resume it: the owners' checkpoints record what is done.
 """
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -13,9 +12,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from service.clock import Clock
+from service.dead_letters.daemon_thread import run_in_daemon_thread
 from service.dead_letters.redrive_steps import ChunkReader, RedriveBatcher, halves
-from service.dedup.dead_letter import DeadLetterView, State
+from service.dead_letters.token_bucket import TokenBucket
 from service.metadata.redrive_job import RedriveJob
+from service.queries.dead_letters import DeadLetterView, State
 from service.queries.errors import NotPossible, Unavailable
 from service.queries.inbox import QueryService
 from service.queries.redrives import (
@@ -26,71 +27,6 @@ from service.queries.redrives import (
     RedriveAnswer,
 )
 from state.model import PartitionId
-
-_RESERVE_S: Final = 1.0
-
-_STEP_S: Final = 0.1
-
-
-class TokenBucket:
-    """Rate limiter; the times that it is given must never go back."""
-
-    def __init__(self, per_second: float | None, now_s: float) -> None:
-        """`per_second` None means no limit."""
-        self._per_second = per_second
-        self._tokens = 0.0
-        self._filled_s = now_s
-
-    def at_once(self, now_s: float) -> float:
-        """Return how many tokens may be taken at once: those available, at least those of 0.1 s."""
-        if self._per_second is None:
-            return float("inf")
-        return max(1.0, self._per_second * _STEP_S, self._available(now_s))
-
-    def take(self, count: int, now_s: float) -> float:
-        """Take tokens, and return the seconds to wait until they are available."""
-        if self._per_second is None:
-            return 0.0
-        self._tokens = self._available(now_s) - count
-        self._filled_s = now_s
-        return max(0.0, -self._tokens / self._per_second)
-
-    def _available(self, now_s: float) -> float:
-        assert self._per_second is not None, "a bucket without a rate has no tokens"
-        filled = self._tokens + (now_s - self._filled_s) * self._per_second
-        return min(filled, max(1.0, self._per_second * _RESERVE_S))
-
-
-T = TypeVar("T")
-
-
-async def run_in_daemon_thread(work: Callable[[], T]) -> T:
-    """Run a blocking call on a daemon thread; return its result or raise its exception.
-
-    A daemon thread, unlike one of an executor, does not keep the process from ending.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]  # of T, where nothing was raised
-
-    def run() -> None:
-        try:
-            outcome: tuple[T | None, BaseException | None] = (work(), None)
-        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting coroutine
-            outcome = (None, error)
-        with suppress(RuntimeError):  # the event loop is closed: no coroutine waits any more
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=run, name="ringfence-aside", daemon=True).start()
-    return await done
-
 
 A = TypeVar("A")
 

@@ -13,15 +13,15 @@ from service.config.load import Config
 from service.dead_letters.browser import DeadLetterBrowser
 from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.redrive_coordinator import RedriveCoordinator
-from service.dedup.dead_letter import (
+from service.kafka.clients import Clients
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterView,
     RedriveEstimate,
     RedriveRequest,
     RedriveView,
 )
-from service.kafka.clients import Clients
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
 from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from service.dead_letters.reader import RecordChunk, to_view
-from service.dedup.dead_letter import DeadLetterView, RedrivenRecord, letter_of, matches
+from service.dedup.dead_letter import RedrivenRecord
 from service.metadata.redrive_job import RedriveJob
+from service.queries.dead_letters import DeadLetterView, letter_of, matches
 from service.queries.redrives import DecideDeadLetters, PartitionCheckpoint, RedriveAnswer
 from state.model import PartitionId
 

@@ -10,8 +10,9 @@ the rest. So a resumed job repeats a little work and sends nothing twice.
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from service.dedup.dead_letter import (
-    MODES,
+from service.dedup.dead_letter import MODES
+from service.metadata.record import MetadataRecord, read
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
@@ -21,7 +22,6 @@ from service.dedup.dead_letter import (
     State,
     matches,
 )
-from service.metadata.record import MetadataRecord, read
 
 KIND: Final = "redrive"
 _AS_THEY_ARE: Final = ("topics", "address", "reasons", "from_ms", "to_ms")

@@ -16,12 +16,14 @@ from service.dedup.plan import Output, Plan
 from service.dedup.poison_records import PoisonRecords
 from service.dedup.refusal_trace import RefusalTrace
 from service.kafka.errors import CROWDED, DOUBTED, NOT_A_MEMBER, REBALANCED, without_frames
+from service.processor.active_settings import ActiveSettings
+from service.processor.apply import apply
 from service.processor.assignment import Assignment
-from service.processor.dynamic_settings import ActiveSettings, offset_to_commit
+from service.processor.commit_offsets import offset_to_commit
 from service.processor.poll import Poller
 from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
-from service.processor.transaction import SLOW, TransactionAbortedError, TransactionManager, apply
+from service.processor.transaction import SLOW, TransactionAbortedError, TransactionManager
 from service.schemas.documents import begin_transaction
 from state.cache import BatchTooLargeError, Cache
 from state.model import PartitionId

@@ -26,8 +26,8 @@ from service.kafka.errors import (
     fault_of,
     waited_for,
 )
+from service.processor.active_settings import ActiveSettings
 from service.processor.assignment import Assignment
-from service.processor.dynamic_settings import ActiveSettings
 from service.processor.poll import Poller
 from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy

@@ -13,7 +13,6 @@ from service.clock import Clock
 from service.config.load import Config
 from service.config.model import ServiceSettings
 from service.config.tasks import Hop
-from service.dedup.partition import OwnedPartition
 from service.dedup.route import (
     InputRoute,
     InputTopic,
@@ -271,23 +270,3 @@ class InputTopics:
 def _log(group_id: str, route: InputRoute) -> str | None:
     """Return the changelog of an input with scope `partition`, else None."""
     return changelog(group_id, route.topic) if route.settings.scope == "partition" else None
-
-
-_EVERY_S: Final = 30.0
-
-
-class RepartitionPurger:
-    """Deletes decided records of by-address from time to time, between two batches."""
-
-    def __init__(self, cluster: ClusterAdmin, clock: Clock) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._purged_s = clock.monotonic_s()
-
-    def purge(self, partitions: Iterable[OwnedPartition]) -> None:
-        """Delete the records before the committed offsets, if it is time."""
-        if self._clock.monotonic_s() - self._purged_s < _EVERY_S:
-            return
-        self._purged_s = self._clock.monotonic_s()
-        decided = {p.source: p.committed_offset for p in partitions if p.input_partition is None}
-        self._cluster.delete_before({source: at for source, at in decided.items() if at})

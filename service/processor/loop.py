@@ -29,16 +29,19 @@ from service.metadata.broker_behaviour import behaviour_test
 from service.metadata.file_routes import InstanceFileRoutes
 from service.metadata.sessions import SessionTable
 from service.metadata.topic import MetadataReader
+from service.processor.active_settings import ActiveSettings
 from service.processor.assignment import Assignment
 from service.processor.committer import Committer
-from service.processor.dynamic_settings import ActiveSettings, SettingsFollower
+from service.processor.counters import AddressCounters
 from service.processor.failures import FailureHandler
-from service.processor.input_topics import RepartitionPurger, make_config_topic
+from service.processor.input_topics import make_config_topic
 from service.processor.layout import check_layout
 from service.processor.occupancy import OccupancyScanner
 from service.processor.poll import Poller
-from service.processor.reporter import AddressCounters, Reporter
+from service.processor.repartition_purger import RepartitionPurger
+from service.processor.reporter import Reporter
 from service.processor.retry import RetryPolicy
+from service.processor.settings_follower import SettingsFollower
 from service.processor.transaction import (
     OutcomeUnknownError,
     TransactionAbortedError,

@@ -13,14 +13,15 @@ from service.dedup.partition import OwnedPartition
 from service.dedup.plan import Plan
 from service.dedup.waiting_order import GroupName
 from service.errors import missing_inputs
+from service.processor.active_settings import ActiveSettings
+from service.processor.apply import clear_plans
 from service.processor.assignment import Assignment
 from service.processor.committer import Committer
-from service.processor.dynamic_settings import ActiveSettings
-from service.processor.input_topics import RepartitionPurger
 from service.processor.poll import Poller
+from service.processor.repartition_purger import RepartitionPurger
 from service.processor.reporter import Reporter
 from service.processor.takeover import check_written
-from service.processor.transaction import TransactionManager, clear_plans
+from service.processor.transaction import TransactionManager
 
 
 class Upkeep:

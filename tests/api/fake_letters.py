@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from service.dedup.dead_letter import (
+from service.dedup.dead_letter import Mode, SourcePosition
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.queries.dead_letters import (
     Absence,
     DeadLetterCounts,
     DeadLetterFilter,
@@ -10,15 +12,12 @@ from service.dedup.dead_letter import (
     DeadLetterPosition,
     DeadLetterView,
     InputRecord,
-    Mode,
     RedriveEstimate,
     RedriveProgress,
     RedriveRequest,
     RedriveView,
-    SourcePosition,
     matches,
 )
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
 
 NOW_MS = 1_700_000_000_000

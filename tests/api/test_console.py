@@ -15,13 +15,12 @@ from api.console.pages.addresses import is_short
 from api.console.pages.letters import compared
 from api.console.pages.partitions import by_owner
 from api.ports import ServiceView
-from service.dedup.dead_letter import (
+from service.dedup.dead_letter import Mode, SourcePosition
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPage,
     DeadLetterPosition,
-    Mode,
     RedriveProgress,
-    SourcePosition,
 )
 from service.queries.errors import TimedOut
 from service.queries.ids import IdLocation

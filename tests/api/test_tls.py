@@ -11,7 +11,8 @@ import trustme
 
 from api.app import create_app
 from api.ports import ServiceView
-from api.server import ServerHandle, TlsCertificates, serve_in_thread
+from api.server import ServerHandle, serve_in_thread
+from api.tls_certificates import TlsCertificates
 from service.config.model import ApiSettings
 from tests.support.waiting import LIMIT_S
 

@@ -27,8 +27,8 @@ from service.native import path as fast_path
 from service.native.clients import NativeProducer
 from service.processor import committer
 from service.processor import takeover as initializer
+from service.processor.apply import apply
 from service.processor.restore import Restorer
-from service.processor.transaction import apply
 from service.supervisor import supervisor
 from service.supervisor import worker_process as child
 from service.supervisor.watchdog import HANG_LIMIT_S

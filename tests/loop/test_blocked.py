@@ -11,7 +11,7 @@ from service.queries.status import PartitionStatus
 from state.model import PartitionId
 from tests.support.helpers import some
 from tests.support.living import ORDERS, ROUTE, Living, in_group, turn_until_running, turns
-from tests.unit.service.processor.test_dynamic_settings import put
+from tests.unit.service.processor.test_active_settings import put
 
 OTHER = replace(ROUTE, name="payments", inputs=("payments",))
 PAYMENTS = PartitionId("payments", 0)

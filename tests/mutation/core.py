@@ -46,7 +46,11 @@ GROUPS: Final = {
             "transaction",
             "takeover",
             "assignment",
-            "dynamic_settings",
+            "active_settings",
+            "settings_follower",
+            "commit_offsets",
+            "apply",
+            "stuck_inputs",
             "layout",
         )
     ),

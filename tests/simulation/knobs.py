@@ -13,15 +13,16 @@ from typing import Any
 from unittest.mock import patch
 
 import service.native.ring
-import service.processor.dynamic_settings
+import service.processor.active_settings
 import service.processor.poll
 import state.cache
 import state.segment
 import state.strategies.ring
 import state.strategies.window
 from service.dedup.evaluator import FastPaths
+from service.processor.counters import AddressCounters
 from service.processor.failures import FailureHandler
-from service.processor.reporter import AddressCounters, Reporter
+from service.processor.reporter import Reporter
 from state.cache import Cache
 from state.strategies.ring_memory import IndexedRing
 from tests.fakes.log import FakeCluster
@@ -66,7 +67,7 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
         (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
         *((module, "SEGMENT_IDS_MAX", knobs.run_ids_max) for module in runs),
         (service.processor.poll, "_AT_ONCE", knobs.at_once),
-        (service.processor.dynamic_settings, "PIECE_CACHES_MAX", knobs.piece_caches_max),
+        (service.processor.active_settings, "PIECE_CACHES_MAX", knobs.piece_caches_max),
     )
     with ExitStack() as undo:
         for module, name, value in sizes:

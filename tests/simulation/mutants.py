@@ -74,7 +74,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the sweep goes one record too far",
-        "service/processor/input_topics.py",
+        "service/processor/repartition_purger.py",
         "{source: at for source, at in decided.items() if at}",
         "{source: at + 1 for source, at in decided.items() if at}",
     ),
@@ -315,7 +315,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "an older file gives up what a newer one has a route for",
-        "service/processor/dynamic_settings.py",
+        "service/processor/active_settings.py",
         "        awaited = self.settings_follower.missing_for(topic)\n",
         "        awaited = None\n",
     ),
@@ -399,7 +399,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a missing target is looked for once",
-        "service/processor/dynamic_settings.py",
+        "service/processor/active_settings.py",
         "            self._are_targets_stale = self._are_targets_stale or self.targets.is_missed\n",
         "",
     ),

@@ -18,19 +18,19 @@ from ringfence.headers import Reason
 from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.reader import DeadLetterReader
 from service.dead_letters.redrive_steps import RedriveBatcher, RedriveStep, halves
-from service.dedup.dead_letter import (
-    MODES,
+from service.dedup.dead_letter import MODES
+from service.kafka.topics import by_address, config_topic
+from service.metadata.image import MetadataImage
+from service.metadata.record import MetadataRecord
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.metadata.topic import MetadataWriter
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     RedriveRequest,
     view_of,
 )
-from service.kafka.topics import by_address, config_topic
-from service.metadata.image import MetadataImage
-from service.metadata.record import MetadataRecord
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.metadata.topic import MetadataWriter
 from service.queries.ids import ChangeAnswer
 from service.queries.redrives import (
     CheckpointsAnswer,

@@ -24,7 +24,7 @@ from service.dedup.route import InputPartition, InputRoute, finder
 from service.kafka.compression import Compression, UncompressedError
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics, RepartitionTopic
-from service.processor.transaction import apply
+from service.processor.apply import apply
 from state.cache import Cache
 from state.memory_store import MemoryStore
 from state.model import PartitionId

@@ -28,7 +28,7 @@ from service.import_ids.source import IdLine
 from service.kafka.compression import Compression
 from service.kafka.model import TopicInfo
 from service.kafka.topics import OutputTopics
-from service.processor.transaction import apply
+from service.processor.apply import apply
 from state.cache import Cache
 from state.memory_store import MemoryStore
 from state.model import Claim, PartitionId

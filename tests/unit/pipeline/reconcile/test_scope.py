@@ -9,8 +9,8 @@ from pipeline.errors import USAGE, PipelineError
 from pipeline.reconcile.scope import RouteScope, planned, redriven_of
 from ringfence.headers import DUPLICATE_ID
 from service.config.load import Config
-from service.dedup.dead_letter import DeadLetterFilter, DeadLetterPosition, RedriveRequest
 from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.queries.dead_letters import DeadLetterFilter, DeadLetterPosition, RedriveRequest
 
 TOPICS = {"a.eu", "a.us", "b", "b.out", "a.eu.unique", "g.dead-letters", "a.eu.dlq", "x", "y", "z"}
 

@@ -10,7 +10,7 @@ import pytest
 from api.app import WITHOUT_STATE, create_app
 from api.ports import ServiceView
 from api.server import serve_in_thread
-from service.dedup.dead_letter import DeadLetterPosition
+from service.queries.dead_letters import DeadLetterPosition
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.fake_service import FakeSettings
 from tests.support.waiting import LIMIT_S

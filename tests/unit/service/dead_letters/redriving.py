@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping
 
-from service.dedup.dead_letter import (
+from service.dedup.dead_letter import Mode, RedrivenRecord
+from service.kafka.topics import config_topic
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.processor.loop import Loop
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
-    Mode,
-    RedrivenRecord,
     RedriveRequest,
     letter_of,
     view_of,
 )
-from service.kafka.topics import config_topic
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.processor.loop import Loop
 from service.queries.redrives import DecideDeadLetters, RedriveAnswer
 from state.model import PartitionId
 from tests.fakes.log import FakeCluster

@@ -11,15 +11,15 @@ from service.dead_letters import browser as module
 from service.dead_letters.browser import DeadLetterBrowser
 from service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
 from service.dedup.claim import ClaimReader
-from service.dedup.dead_letter import (
+from service.kafka.model import UNREADABLE
+from service.kafka.topics import fallback
+from service.queries.dead_letters import (
     Absence,
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     InputRecord,
 )
-from service.kafka.model import UNREADABLE
-from service.kafka.topics import fallback
 from service.queries.errors import Busy, NotPossible, Unavailable
 from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId

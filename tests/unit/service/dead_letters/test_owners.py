@@ -10,8 +10,8 @@ from service.config.load import ApiSettings, Config, KafkaSettings
 from service.config.model import RouteSettings, SchemaRegistrySettings, ServiceSettings
 from service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
 from service.dead_letters.redrive_coordinator import first_deciding
-from service.dedup.dead_letter import DeadLetterPosition, DeadLetterView, view_of
 from service.kafka.model import TopicInfo
+from service.queries.dead_letters import DeadLetterPosition, DeadLetterView, view_of
 from service.schemas.documents import connect, use
 from service.schemas.errors import RegistryUnavailableError
 from tests.fakes.schema_registry import FakeRegistry, payload

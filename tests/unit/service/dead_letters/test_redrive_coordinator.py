@@ -16,16 +16,16 @@ from service.dead_letters.browser import DeadLetterBrowser
 from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.redrive_coordinator import RedriveCoordinator
 from service.dead_letters.redrive_service import RedriveService
-from service.dedup.dead_letter import (
+from service.kafka.topics import config_topic
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob, forgetting
+from service.metadata.topic import MetadataReader
+from service.metadata.watcher import MetadataWatcher
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     RedriveProgress,
     RedriveRequest,
 )
-from service.kafka.topics import config_topic
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob, forgetting
-from service.metadata.topic import MetadataReader
-from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import NotPossible, Unavailable
 from service.queries.inbox import QueryService
 from service.queries.redrives import (

@@ -12,14 +12,14 @@ from service.dead_letters import redrive_runner as runner_module
 from service.dead_letters.reader import RecordChunk
 from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner
 from service.dead_letters.redrive_steps import RedriveBatcher
-from service.dedup.dead_letter import (
+from service.dedup.dead_letter import RedrivenRecord
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
-    RedrivenRecord,
     RedriveRequest,
 )
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.errors import NotPossible, Unavailable
 from service.queries.ids import ChangeAnswer
 from service.queries.inbox import QueryService

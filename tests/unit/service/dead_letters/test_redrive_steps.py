@@ -13,14 +13,14 @@ from service.dead_letters.redrive_steps import (
     RedriveBatcher,
     RedriveStep,
 )
-from service.dedup.dead_letter import (
+from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     RedriveProgress,
     RedriveRequest,
 )
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from service.queries.redrives import PartitionCheckpoint, RedriveAnswer
 from state.model import PartitionId
 from tests.unit.service.dead_letters.redriving import DLQ, job

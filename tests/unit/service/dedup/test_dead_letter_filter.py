@@ -5,14 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.headers import DeadLetter, Headers
-from service.dedup.dead_letter import (
+from service.dedup.dead_letter import SourcePosition, parse_headers
+from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
-    SourcePosition,
     letter_of,
     matches,
-    parse_headers,
     view_of,
 )
 from state.model import OFFSET_MAX

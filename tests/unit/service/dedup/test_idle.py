@@ -11,7 +11,7 @@ from service.dedup.checks import DecisionContext
 from service.dedup.decider import expire_addresses, import_ids
 from service.dedup.plan import Plan
 from service.dedup.record import KnownId
-from service.processor.transaction import apply
+from service.processor.apply import apply
 from tests.support.deciding import CHANGELOG, NOW_MS, World, named, reasons, record
 from tests.unit.service.dedup.test_decider import ROUTE
 

@@ -15,7 +15,7 @@ from service.metadata.settings import SettingsOverlay
 from tests.fakes.errors import plain
 from tests.fakes.rights import FakeRights
 from tests.support.living import GROUP, Living
-from tests.unit.service.processor.test_dynamic_settings import put
+from tests.unit.service.processor.test_active_settings import put
 
 TOPIC = config_topic(GROUP)
 PAYMENTS: dict[str, object] = {"inputs": ["payments.in"], "output": "payments", "scope": "address"}

@@ -18,7 +18,7 @@ from tests.fakes.clients import FakeClients
 from tests.loop.test_two_hops import ROUTE
 from tests.simulation.disk import Disk
 from tests.support.living import GROUP, Living, turn_until_running, waiting_for
-from tests.unit.service.processor.test_dynamic_settings import put, put_raw
+from tests.unit.service.processor.test_active_settings import put, put_raw
 
 MORE = RouteSettings(name="more", inputs=("^mo.*",), address="{key}", output="more.unique")
 MORE_KEYS = {"inputs": ["more"], "address": "{key}", "output": "more.unique"}

@@ -5,16 +5,7 @@ from typing import get_args
 
 import pytest
 
-from service.dedup.dead_letter import (
-    DeadLetterCounts,
-    DeadLetterFilter,
-    DeadLetterPosition,
-    Mode,
-    RedriveEstimate,
-    RedriveProgress,
-    RedriveRequest,
-    State,
-)
+from service.dedup.dead_letter import Mode
 from service.metadata.image import MetadataImage
 from service.metadata.redrive_job import (
     ENDED,
@@ -23,6 +14,15 @@ from service.metadata.redrive_job import (
     RedriveJobs,
     forgetting,
     job_of,
+)
+from service.queries.dead_letters import (
+    DeadLetterCounts,
+    DeadLetterFilter,
+    DeadLetterPosition,
+    RedriveEstimate,
+    RedriveProgress,
+    RedriveRequest,
+    State,
 )
 
 ORDER = RedriveRequest(

@@ -13,7 +13,7 @@ from service.config.tasks import Hop
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.decider import import_ids
 from service.dedup.record import KnownId, RejectedError, origin_header
-from service.processor.transaction import apply
+from service.processor.apply import apply
 from state import cache
 from tests.support.deciding import CHANGELOG, NOW_MS, SOURCE, Decided, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.processor.assignment import HangingTransactions, describe_held
+from service.processor.stuck_inputs import HangingTransactions, describe_held
 from state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer

@@ -1,6 +1,6 @@
 """For how long the next record may have waited: a bound that is never too small."""
 
-from service.processor.reporter import LagEstimator
+from service.processor.lag_estimator import LagEstimator
 from state.model import PartitionId
 
 SOURCE = PartitionId("orders", 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from service.config.model import RouteSettings
-from service.processor.transaction import apply
+from service.processor.apply import apply
 from state.cache import Cache
 from state.store import StoreFailedError, StorePosition
 from tests.support.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record

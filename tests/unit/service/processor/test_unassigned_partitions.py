@@ -5,7 +5,7 @@ from itertools import repeat
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.processor.assignment import UnassignedPartitions
+from service.processor.stuck_inputs import UnassignedPartitions
 from state.model import PartitionId
 from tests.simulation.disk import Disk
 from tests.support.living import (

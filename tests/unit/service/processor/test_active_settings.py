@@ -140,7 +140,7 @@ def test_a_life_that_ends_before_the_commit_settles_in_the_next() -> None:
 def test_many_caches_are_settled_in_pieces_and_only_the_last_tells_the_revision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.processor.dynamic_settings.PIECE_CACHES_MAX", 2)
+    monkeypatch.setattr("service.processor.settings_follower.PIECE_CACHES_MAX", 2)
     route = replace(Living().config.routes[0], address="{header:a}")
     living = Living(route)
     for address in ("v", "w", "x", "y", "z"):
@@ -175,7 +175,7 @@ def test_only_caches_whose_settings_change_are_looked_at() -> None:
 def test_what_another_owner_remembered_by_the_old_settings_is_settled_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.processor.dynamic_settings.PIECE_CACHES_MAX", 1)
+    monkeypatch.setattr("service.processor.settings_follower.PIECE_CACHES_MAX", 1)
     living = Living(replace(Living().config.routes[0], address="{header:a}"))
     for address in (b"v", b"w"):
         for name in names(3):

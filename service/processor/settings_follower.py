@@ -1,33 +1,23 @@
-"""Dynamic settings: the configuration that a loop decides by, and how it changes.
+"""Settings follower: reads the metadata topic, and says which settings are effective and where.
 
-It holds the effective settings, the topics that they name, and the decision rules derived from
-both. All three change together, between two batches and nowhere else. A document that the topics
-contradict changes none of them: the previous settings stay, and the error is reported.
+A document that the topics contradict does not become effective: the previous settings stay, and the
+reason is kept. Invariant: settings change between two batches and nowhere else.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from confluent_kafka import TopicPartition
-
 from service.clock import Clock
-from service.config.addresses import is_elsewhere, settings_of
+from service.config.addresses import settings_of
 from service.config.load import Config
 from service.dedup.checks import DecisionContext
 from service.dedup.decider import apply_settings
-from service.dedup.output import OutputResolver
 from service.dedup.partition import OwnedPartition, TakeoverFacts
 from service.dedup.plan import Output, Plan
-from service.dedup.poison_records import PoisonRecords
-from service.dedup.route import Find, finder
-from service.errors import ExitError
 from service.kafka.clients import Clients
-from service.kafka.compression import Compression
-from service.kafka.errors import DOUBTED, OUTDATED
-from service.kafka.topics import OutputTopics, RepartitionTopic, by_address, config_topic, fallback
+from service.kafka.topics import config_topic
 from service.metadata.image import MetadataImage
-from service.metadata.layout import Topology, as_started
+from service.metadata.layout import as_started
 from service.metadata.settings import (
     EffectiveSettings,
     SettingsRevision,
@@ -37,12 +27,7 @@ from service.metadata.settings import (
     is_file_managed,
 )
 from service.metadata.topic import MetadataReader
-from service.processor.input_topics import InputTopics
-from service.processor.transaction import TransactionAbortedError
-from state.cache import Cache
 from state.model import PartitionId
-from state.offset_metadata import OffsetMetadata, encode
-from state.segment import FORMAT
 
 PIECE_CACHES_MAX: Final = 256
 """Maximum number of caches that one transaction brings in line with new settings."""
@@ -238,177 +223,3 @@ class SettingsFollower:
         before = apply_overlay(self._file, base)[0].config.addresses
         now = self.effective.config.addresses
         return [cache for cache in held if settings_of(before, cache) != settings_of(now, cache)]
-
-
-_ABSENT_S: Final = 3.0
-"""How long a missing topic counts as missing; records that name it are rejected meanwhile."""
-
-_REFUSED_S: Final = 30.0
-"""How long the settings of a topic by which records are refused count as unchanged."""
-
-
-class ActiveSettings:
-    """The configuration that the loop decides by: settings, topics and decision rules."""
-
-    def __init__(
-        self,
-        settings_follower: SettingsFollower,
-        clients: Clients,
-        clock: Clock,
-        cache: Cache,
-        poison_records: PoisonRecords,
-        compression: Compression,
-    ) -> None:
-        self.settings_follower = settings_follower
-        service, cluster = self.config.service, clients.cluster
-        self.inputs = self._first_inputs(clients, clock)
-        self._clock = clock
-        self._are_targets_stale: bool
-        self.targets = OutputTopics(cluster, are_made=service.create_topics)
-        self._refresh_targets()
-        self.rules = DecisionContext(
-            cluster_id=cluster.cluster_id(),
-            group_id=service.group_id,
-            epochs=settings_follower.settings.sessions.epochs,
-            book=self.config.addresses,
-            cache=cache,
-            output_resolver=OutputResolver(
-                targets=self.targets,
-                fallback=fallback(service.group_id),
-                compression=compression,
-                refused=poison_records.by_position,
-                undeliverable=poison_records.undeliverable,
-                unanswerable=poison_records.unanswerable,
-            ),
-            input_partitions=self._finder(),
-            by_address=RepartitionTopic(
-                by_address(service.group_id), service.by_address_partitions
-            ),
-            batch_bytes_max=service.batch_bytes_max,
-        )
-
-    @property
-    def config(self) -> Config:
-        """The file overlaid with the settings made over REST."""
-        return self.settings_follower.effective.config
-
-    def layout(self, settings: MetadataImage) -> Topology:
-        """Return the topology under the newest document."""
-        config = self.settings_follower.config_of(settings.documents.newest)
-        return Topology.of(as_started(config, settings.layout), self.inputs.topics)
-
-    def find_inputs(self) -> bool:
-        """Refresh the inputs if it is time; return whether they changed."""
-        are_new = self.inputs.refresh()
-        self._are_targets_stale = self._are_targets_stale or are_new
-        return are_new
-
-    def find_targets(self) -> None:
-        """Refresh the target topics if they may have changed."""
-        asked_s = self._clock.monotonic_s() - self._targets_asked_s
-        if asked_s >= _REFUSED_S and self.targets.has_refused:
-            self._are_targets_stale = True
-        if asked_s >= _ABSENT_S:
-            # Missing topics that records still name are asked for again; the others are forgotten.
-            self._are_targets_stale = self._are_targets_stale or self.targets.is_missed
-            self.targets.forget_absences()
-        if self._are_targets_stale:
-            self._refresh_targets()
-
-    def _refresh_targets(self) -> None:
-        self.targets.refresh(self.inputs.targets())
-        self._are_targets_stale = False
-        self._targets_asked_s = self._clock.monotonic_s()
-
-    def doubt_targets(self) -> None:
-        """Have the target topics refreshed: a missing one may have been created."""
-        self._are_targets_stale = True
-
-    def activate(self, pending: PendingSettings) -> bool:
-        """Make a settings document effective; return False if the topics contradict it."""
-        before = self.config.addresses
-        try:
-            self.inputs.configure(pending.effective.config)
-        except ExitError as error:
-            self.settings_follower.refuse(pending.document, error.sentence)
-            return False
-        self.settings_follower.accept(pending)
-        self._are_targets_stale = True
-        book = self.config.addresses
-        self.rules = replace(self.rules, book=book, input_partitions=self._finder())
-        self.rules.cache.dismiss_where(
-            lambda cache: is_elsewhere(settings_of(before, cache), settings_of(book, cache))
-        )
-        return True
-
-    def _first_inputs(self, clients: Clients, clock: Clock) -> InputTopics:
-        """Resolve the inputs by the newest document that the topics allow, as at run time."""
-        while True:
-            try:
-                return InputTopics(self.config, clients.cluster, clock, clients.part.hop)
-            except ExitError as error:
-                if not self.settings_follower.fall_back(error.sentence):
-                    raise
-
-    def _finder(self) -> Find:
-        """Return the finder of input partitions by the effective routes."""
-        group_id = self.config.service.group_id
-        return finder(self.config.routes, group_id, lambda: self.inputs.topics, self._doubt)
-
-    def _doubt(self, topic: str) -> None:
-        """Raise TransactionAbortedError if another instance may know a route for this topic.
-
-        The instance that repartitioned a record may have newer settings, or a newer file.
-        """
-        if self.settings_follower.has_more():
-            raise TransactionAbortedError(OUTDATED)
-        awaited = self.settings_follower.missing_for(topic)
-        if awaited is not None:
-            cause = f"no route here reads {topic}, and another instance may have one"
-            raise TransactionAbortedError(OUTDATED._replace(cause=cause, waits_for=awaited))
-
-
-def offset_to_commit(
-    partition: OwnedPartition,
-    offset: int,
-    changelog_next: Mapping[PartitionId, int],
-    plan: Plan,
-    settings_follower: SettingsFollower,
-) -> TopicPartition:
-    """Return the offset to commit, with the metadata that a takeover checks.
-
-    A plan that clears only a part of the state gets no metadata, see `clear_plans`. Where the next
-    offset of the changelog is not known yet, the records most likely follow those of the
-    transaction before, and its marker.
-    """
-    facts, source = partition.facts, partition.source
-    assert facts is not None  # it is RUNNING
-    log, log_next = partition.changelog, partition.changelog_next
-    if log is not None and log in changelog_next:
-        log_next = changelog_next[log]
-        _check_changelog(partition, log_next - len(plan.edits[log]))
-    elif log is not None and plan.edits.get(log):
-        log_next += 1 + len(plan.edits[log])
-    if plan.is_partial:
-        return TopicPartition(source.topic, source.partition, offset)
-    metadata = OffsetMetadata(
-        last_offset=log_next - 1,
-        format=FORMAT,
-        input_topic_id=facts.identity.input_topic_id,
-        changelog_topic_id=facts.identity.changelog_topic_id,
-        time_ms=plan.times_ms.get(source, partition.time_ms),
-        revision=settings_follower.revision,
-        changelog_start=facts.changelog.start,
-        applied=settings_follower.applied_by(partition),
-    )
-    return TopicPartition(source.topic, source.partition, offset, encode(metadata))
-
-
-def _check_changelog(partition: OwnedPartition, first: int) -> None:
-    """Check that new changelog records follow the earlier ones, else abort and note the offset.
-
-    If they do not, the changelog is another topic by now, which its id shows, or was truncated.
-    """
-    if first < partition.changelog_next:
-        partition.written_at = first
-        raise TransactionAbortedError(DOUBTED)
