@@ -32,10 +32,10 @@ _UNKNOWN_NAMES: Final = 7
 """A producer of another registry has some schemas, and no other schema for each record."""
 _AHEAD_MS: Final = 10 * 365 * 24 * 60 * 60 * 1000
 
-Odd = Literal["", "keyless", "ahead", "large", "padded", "cut", "schemaless"]
-"""How some records differ from the others: no key, a timestamp to come, a large value that cannot
-be compressed, one that can, an encoded value that ends too early, and one that names a schema that
-the registry does not have."""
+Odd = Literal["", "anonymous", "keyless", "ahead", "large", "padded", "cut", "schemaless"]
+"""How some records differ from the others: no id in a header, no key, a timestamp to come, a large
+value that cannot be compressed, one that can, an encoded value that ends too early, and one that
+names a schema that the registry does not have."""
 
 Client = Mapping[str, str | int | float | bool]
 """The properties with which a Kafka client connects."""
@@ -138,7 +138,9 @@ def produce(producer: Producer, workload: Workload, topic: str, chosen: Iterable
         key = None if odd == "keyless" else identifier
         timestamp_ms = ahead_ms if odd == "ahead" else 0
         sent = sent_as(odd, number, value)
-        headers: list[tuple[str, str | bytes | None]] = [(DUPLICATE_ID, identifier)]
+        headers: list[tuple[str, str | bytes | None]] = []
+        if odd != "anonymous":
+            headers.append((DUPLICATE_ID, identifier))
         if workload.has_addresses:
             headers.append((ADDRESS_HEADER, address))
         while True:

@@ -80,37 +80,41 @@ static const char *const SYMBOLS[] = {FUNCTIONS(NAMED)};
 
 static PyTypeObject *LaneType, *PieceType, *ReaderType;
 
-/* A Lane has what all plain records of an address share, and counts its duplicates. */
+/* A Lane has what all plain records of an address share; it counts duplicates, and records that pass
+ * without an id. */
 
 typedef struct {
     PyObject_HEAD
-    Draft *draft;
+    Draft *draft;                 /* NULL: Python decides records with an id */
     PyObject *texts;              /* what the pointers point into */
     const char *topic, *letter_topic;
     PyObject *letter_headers; /* NULL: Python decides duplicates that are not dropped */
-    int keyed, unkeyed, letter_keyed, letter_unkeyed, drops;
-    uint64_t repeats;
+    int keyed, unkeyed, letter_keyed, letter_unkeyed, drops, passes;
+    uint64_t repeats, passed;
     int64_t dropped, dropped_at; /* the number of the first one, and when */
 } Lane;
 
-/* Lane(draft, topic, partition with a key, partition without, drops, letter): `letter` is None, or
- * topic, partitions and headers of dead letters. A header is a name and the parts of its value: bytes,
+/* Lane(draft, topic, partition with a key, partition without, drops, passes, letter): `draft` may be
+ * None; `letter` is None, or topic, partitions and headers of dead letters. A header is a name and the parts of its value: bytes,
  * or a number of what differs from letter to letter. */
 static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *draft, *letter, *headers = NULL;
     const char *topic, *letter_topic = NULL;
-    int keyed, unkeyed, letter_keyed = 0, letter_unkeyed = 0, drops;
-    if (!PyArg_ParseTuple(args, "O!siipO", DraftType, &draft, &topic, &keyed, &unkeyed, &drops,
+    int keyed, unkeyed, letter_keyed = 0, letter_unkeyed = 0, drops, passes;
+    if (!PyArg_ParseTuple(args, "OsiippO", &draft, &topic, &keyed, &unkeyed, &drops, &passes,
                           &letter) ||
+        (draft != Py_None && !PyObject_TypeCheck(draft, DraftType) &&
+         !PyErr_Format(PyExc_TypeError, "no draft")) ||
         (letter != Py_None && !PyArg_ParseTuple(letter, "siiO!", &letter_topic, &letter_keyed,
                                                 &letter_unkeyed, &PyTuple_Type, &headers)))
         return NULL;
     Lane *self = made(type);
     if (!self)
         return NULL;
-    self->draft = (Draft *)Py_NewRef(draft), self->texts = Py_NewRef(args);
-    self->topic = topic, self->keyed = keyed, self->unkeyed = unkeyed, self->drops = drops;
+    self->draft = draft == Py_None ? NULL : (Draft *)Py_NewRef(draft), self->texts = Py_NewRef(args);
+    self->topic = topic, self->keyed = keyed, self->unkeyed = unkeyed;
+    self->drops = drops, self->passes = passes;
     self->letter_topic = letter_topic, self->letter_headers = headers;
     self->letter_keyed = letter_keyed, self->letter_unkeyed = letter_unkeyed;
     return (PyObject *)self;
@@ -118,7 +122,7 @@ static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
 
 static void Lane_dealloc(Lane *self)
 {
-    Py_DECREF((PyObject *)self->draft), Py_DECREF(self->texts);
+    Py_XDECREF((PyObject *)self->draft), Py_DECREF(self->texts);
     freed(self);
 }
 
@@ -130,6 +134,14 @@ static PyObject *Lane_take(Lane *self, PyObject *Py_UNUSED(none))
                                     (long long)self->dropped_at);
     self->repeats = 0;
     return taken;
+}
+
+/* passed(): how many records without an id there were since the last call. */
+static PyObject *Lane_passed(Lane *self, PyObject *Py_UNUSED(none))
+{
+    PyObject *passed = PyLong_FromUnsignedLongLong(self->passed);
+    self->passed = 0;
+    return passed;
 }
 
 /* Records. */
@@ -510,8 +522,9 @@ static int names_of(PyObject *pair, void *found)
     return 1;
 }
 
-/* Whether the fast path may take a record, and its id. What is not certain is left to Python: ids
- * that have to be hashed, or that may be a stamp, and names beyond ASCII. */
+/* Whether the fast path may take a record, and its id; without a value if it has none. What is not
+ * certain is left to Python: ids that have to be hashed, or that may be a stamp, null ids, and names
+ * beyond ASCII. */
 static bool is_plain(const Row *row, const Names *names, Header *id)
 {
     *id = (Header){NULL, NULL, 0};
@@ -524,12 +537,12 @@ static bool is_plain(const Row *row, const Names *names, Header *id)
         for (Py_ssize_t at = 0; at < names->count; at++) {
             if (names->names[at][0] != header.name[0] || strcmp(names->names[at], header.name))
                 continue;
-            if (at >= names->ids || id->value)
+            if (at >= names->ids || id->value || !header.value)
                 return false;
             *id = header;
         }
     }
-    return id->value && id->length <= ID_BYTES_MAX && !memchr(id->value, '/', id->length);
+    return !id->value || (id->length <= ID_BYTES_MAX && !memchr(id->value, '/', id->length));
 }
 
 /* `lane` keeps both texts. */
@@ -626,8 +639,8 @@ static bool repeats(Row *row, Lane *lane, const Header *id, int64_t number, cons
 }
 
 /* admit(start, end, lanes, field, names, source, now, distances, repeated, time): decide plain records, whose
- * ids are new or known for certain, up to the first record that Python has to decide: one that is not
- * plain, or whose address has no lane, or whose id may be known. Returns its index, the time, and its
+ * ids are new or known for certain, or that pass without one, up to the first record that Python has to
+ * decide: one that is not plain, or whose address has no lane, or whose id may be known. Returns its index, the time, and its
  * id in the last case. If the list `repeated` is empty, the index of the first duplicate goes there, with
  * topic, partition, offset and time of its original. */
 static PyObject *Piece_admit(Piece *self, PyObject *args)
@@ -655,7 +668,14 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
                 break;
         }
         Lane *lane = (Lane *)found;
+        if (id.value ? !lane->draft : !lane->passes)
+            break;
         time = row->time <= time ? time : row->time <= now ? row->time : now > time ? now : time;
+        if (!id.value) {
+            follow(row, found, lane->topic, NULL, row->key ? lane->keyed : lane->unkeyed, row->time);
+            lane->passed++;
+            continue;
+        }
         uint32_t tag = tag_of(id.value, id.length);
         int64_t number = number_of(lane->draft, id.value, id.length, tag, &original);
         if (number >= 0 && repeats(row, lane, &id, number, &original, now, time, distances)) {
@@ -952,7 +972,8 @@ static PyMethodDef Draft_methods[] = {
     METHOD(Draft, find, METH_VARARGS), METHOD(Draft, add, METH_VARARGS),
     METHOD(Draft, row, METH_O),        METHOD(Draft, renew, METH_O),
     METHOD(Draft, counts, METH_NOARGS), METHOD(Draft, seal, METH_VARARGS), {0}};
-static PyMethodDef Lane_methods[] = {METHOD(Lane, take, METH_NOARGS), {0}};
+static PyMethodDef Lane_methods[] = {METHOD(Lane, take, METH_NOARGS),
+                                     METHOD(Lane, passed, METH_NOARGS), {0}};
 static PyMethodDef Piece_methods[] = {
     METHOD(Piece, record, METH_O),        METHOD(Piece, headers, METH_O),
     METHOD(Piece, columns, METH_VARARGS), METHOD(Piece, fitting, METH_VARARGS),
@@ -981,7 +1002,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 5 };
+enum { INTERFACE = 6 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},

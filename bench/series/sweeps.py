@@ -112,6 +112,12 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
             )
             for size in (200, 1024)
             for name, template, encoding in _IDS
+        }
+        | {
+            f"none, {size} B": Step(
+                PLAIN._replace(value_bytes=size, id_in_value=True, odd="anonymous")
+            )
+            for size in (200, 1024)
         },
         arms=(RINGFENCE,),
     ),

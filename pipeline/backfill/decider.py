@@ -21,7 +21,7 @@ from pipeline.backfill.paged_store import PartitionProgress
 from ringfence.headers import Headers
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, GroupMember
-from service.dedup.claim import ClaimReader, identifier_of, is_stamp, plain_ids
+from service.dedup.claim import NO_ID, ClaimReader, identifier_of, is_stamp, plain_ids
 from service.dedup.evaluator import FastPath, FastPaths, FullPath
 from service.dedup.field import HeaderField, KeyField
 from service.dedup.output import OutputTopic
@@ -395,9 +395,7 @@ class _BatchEvaluator:
         self.checks = checks
         self._is_own = input_partition.source == progress.source
         self._base = contexts.packed_positions.base(input_partition.source)
-        self._fast_paths = FastPaths(
-            input_partition, contexts, rules.output_resolver, checks.envelope
-        )
+        self._fast_paths = FastPaths(input_partition, contexts, rules.output_resolver, checks)
         self._full_path = FullPath(contexts, checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
         self._progress = progress
@@ -521,4 +519,5 @@ class _BatchEvaluator:
 
 def _plain_ids(rows: Sequence[SparkRecord], template: ClaimReader | None) -> Sequence[bytes | None]:
     headers = [row.headers for row in rows]
-    return plain_ids(headers) if template is None else template.plain(rows, headers)
+    found = plain_ids(headers) if template is None else template.plain(rows, headers)
+    return [None if each is NO_ID else each for each in found]

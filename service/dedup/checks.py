@@ -39,7 +39,7 @@ from service.kafka.model import Present
 from service.kafka.topics import RepartitionTopic
 from service.native.records import Records
 from state.cache import Cache
-from state.model import Claim, Origin, PartitionId, Rejection
+from state.model import NO_CLAIM, Claim, Origin, PartitionId, Rejection
 from state.pending_group import PendingRecord
 
 
@@ -181,21 +181,41 @@ class Checks:
     ) -> None:
         """Count a record that was accepted though its address could check nothing of it."""
         route, tally = self._settings.name, self._tally
-        if not context.remembers:
-            tally.unchecked[route, Unchecked.OFF] += 1
-            return
         if (
-            self._settings.missing_id == "stamp"
+            context.remembers
+            and self._settings.missing_id == "stamp"
             and claim.identifier is None
             and not has_bookmarks(context)
         ):
             tally.stamped[route] += 1
             return
-        is_unreadable = claim.is_unreadable and not context.strategy.required_headers
-        label = (route, Unchecked.UNREADABLE if is_unreadable else Unchecked.NO_ID)
+        label = route, self._unchecked(context, claim)
         tally.unchecked[label] += 1
-        if label not in tally.unchecked_causes:
+        if context.remembers and label not in tally.unchecked_causes:
             tally.unchecked_causes[label], _ = self._why_no_id(record, headers, context, claim)
+
+    def why_unchecked(
+        self, record: Record, headers: Headers, context: AddressContext
+    ) -> tuple[Unchecked, str | None] | None:
+        """Return why a record that claims nothing passes as it is, unchecked; None if it does not.
+
+        That is the same for all such records of the address. The text is as in `BatchCounts`.
+        """
+        strategy = context.strategy
+        is_checked = strategy.publisher_headers or strategy.claims(NO_CLAIM)
+        if is_checked or has_bookmarks(context) or self._settings.missing_id != "pass":
+            return None
+        reason, cause = self._unchecked(context, NO_CLAIM), None
+        if reason is Unchecked.NO_ID:
+            cause, _ = self._why_no_id(record, headers, context, NO_CLAIM)
+        return reason, cause
+
+    def _unchecked(self, context: AddressContext, claim: Claim) -> Unchecked:
+        """Return why an address that passes a record on could check nothing of it."""
+        if not context.remembers:
+            return Unchecked.OFF
+        is_unreadable = claim.is_unreadable and not context.strategy.required_headers
+        return Unchecked.UNREADABLE if is_unreadable else Unchecked.NO_ID
 
     def bookmarked(
         self, record: Record, headers: Headers, context: AddressContext, claim: Claim

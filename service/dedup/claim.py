@@ -45,6 +45,9 @@ NOT_PLAIN_IN_SESSIONS: Final = NOT_PLAIN | {PUBLISHER}
 NOT_PLAIN_WITH_REPLIES: Final = NOT_PLAIN_IN_SESSIONS | {REPLY_TO}
 """The same where the route replies."""
 
+NO_ID: Final = bytes(bytearray(b"no id"))
+"""In place of the id of a plain record without one; compared by `is`, since an id may be equal."""
+
 _OF_GROUPS: Final = frozenset({GROUP, GROUP_SIZE, GROUP_POSITION})
 
 _STAMP: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,249}/[0-9]{1,10}/[0-9]{1,19}")
@@ -181,7 +184,7 @@ def plain_ids(
 ) -> list[bytes | None]:
     """Return the id of each record whose one relevant header is a duplicate id.
 
-    None for the others: they need `read_claim`.
+    `NO_ID` for a record without any relevant header. None for the others: they need `read_claim`.
     """
     read = DUPLICATE_ID_ALIASES | not_plain
     found: list[bytes | None] = []
@@ -189,8 +192,12 @@ def plain_ids(
     for headers in records:
         if headers is not None and len(headers) == 1:  # the usual case
             ((name, value),) = headers
-            is_id = name == DUPLICATE_ID or name in DUPLICATE_ID_ALIASES
-            add(value if is_id and value is not None and len(value) <= ID_BYTES_MAX else None)
+            if name != DUPLICATE_ID and name not in DUPLICATE_ID_ALIASES:
+                add(None if name in read or headers is UNREADABLE else NO_ID)
+            elif value is None:
+                add(NO_ID)
+            else:
+                add(value if len(value) <= ID_BYTES_MAX else None)
         else:
             add(_plain_id(headers or (), read))
     if b"/" in b"".join(filter(None, found)):  # one check for all, since hardly any id has one
@@ -199,13 +206,13 @@ def plain_ids(
 
 
 def _plain_id(headers: Headers, read: AbstractSet[str]) -> bytes | None:
-    found = None
+    found = NO_ID
     for name, value in headers:
         if name in read:
-            if found is not None or name not in DUPLICATE_ID_ALIASES:
+            if found is not NO_ID or name not in DUPLICATE_ID_ALIASES:
                 return None
-            found = value
-    return found if found is None or len(found) <= ID_BYTES_MAX else None
+            found = found if value is None else value
+    return found if len(found) <= ID_BYTES_MAX else None
 
 
 class ClaimReader:
@@ -263,15 +270,22 @@ class ClaimReader:
         column: Sequence[Headers | None],
         not_plain: AbstractSet[str] = NOT_PLAIN,
     ) -> list[bytes | None]:
-        """Return the ids of records that qualify for the fast path; None for the others."""
+        """Return the ids of records that qualify for the fast path, as `plain_ids` does."""
         found: list[bytes | None] = []
         for message, headers in zip(messages, column, strict=True):
             identifier = None
             if headers is not UNREADABLE and is_plain(headers or (), not_plain):
-                identifier = self.of(message, headers or ())
+                identifier = self._plain(message, headers or ())
             is_long = identifier is not None and len(identifier) > ID_BYTES_MAX
             found.append(None if is_long else identifier)
         return found
+
+    def _plain(self, record: Record, headers: Headers) -> bytes | None:
+        """Return the id, `NO_ID` without one, or None if the document cannot be decoded."""
+        found = self.read(record, headers)
+        if isinstance(found, bytes):
+            return found
+        return NO_ID if found is NoField.MISSING else None
 
 
 def claim_of(

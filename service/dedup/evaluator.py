@@ -1,20 +1,21 @@
 """Evaluator: decides the records of one input partition, by a fast path and a full path.
 
-The fast path takes records that claim an id and nothing else; the full path runs every check in the
-documented order. Invariant: the fast path is an optimisation only; without it every record has the
-same fate.
+The fast path takes records that claim an id and nothing else, and those that claim nothing where
+they pass unchecked; the full path runs every check in the documented order. Invariant: the fast
+path is an optimisation only; without it every record has the same fate.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ringfence.headers import DUPLICATE_ID_ALIASES, Headers, Reason
 from service.dedup.address import AddressContext, AddressContexts
 from service.dedup.apart import ApartRows, Bounds
 from service.dedup.checks import Checks, DecisionContext, DecisionProgress, output_of
 from service.dedup.claim import (
+    NO_ID,
     NOT_PLAIN,
     NOT_PLAIN_IN_SESSIONS,
     NOT_PLAIN_WITH_REPLIES,
@@ -22,10 +23,9 @@ from service.dedup.claim import (
     plain_ids,
     read_membership,
 )
-from service.dedup.dead_letter import DeadLetterEnvelope
 from service.dedup.field import UNNAMED, compiled_name
 from service.dedup.output import OutputResolver, OutputTopic
-from service.dedup.plan import BatchCounts, Plan
+from service.dedup.plan import BatchCounts, Plan, Unchecked
 from service.dedup.record import Record, RejectedError, RepartitionedRecord
 from service.dedup.route import InputPartition, Template
 from service.dedup.transaction_group import TransactionGroups
@@ -77,6 +77,34 @@ class FastPath:
             self.repeats += repeats
 
 
+@dataclass(slots=True)
+class PassPath:
+    """What all records of an address share that claim nothing and pass unchecked; their count."""
+
+    topic: str
+    keyed: int
+    unkeyed: int
+    label: tuple[str, str]
+    unchecked: tuple[str, Unchecked]
+    cause: str | None
+    """Why the first of them has no id; None if the address detects no duplicates."""
+    passed: int = 0
+    lane: Any = None
+    """The same for compiled code, where it has the ring."""
+
+    def admit(self, _identifier: bytes, _packed_position: int, _time_ms: int) -> None:
+        """Count one more, as `IdDraft.admit` that never knows an id."""
+        self.passed += 1
+
+    def count_lane(self) -> None:
+        """Add what compiled code has passed on."""
+        if self.lane is not None:
+            self.passed += self.lane.passed()
+
+
+P = TypeVar("P")
+
+
 class FastPaths:
     """The fast paths of one input partition in one transaction, each opened on first use."""
 
@@ -85,10 +113,10 @@ class FastPaths:
         input_partition: InputPartition,
         contexts: AddressContexts,
         output_resolver: OutputResolver,
-        envelope: Callable[[AddressContext], DeadLetterEnvelope],
+        checks: Checks,
     ) -> None:
         self._input_partition = input_partition
-        self._envelope = envelope
+        self._checks = checks
         self._contexts = contexts
         self._output_resolver = output_resolver
         route = input_partition.route
@@ -96,6 +124,8 @@ class FastPaths:
         """The field that alone decides the address, if there is one."""
         self.by_value: dict[bytes | None, FastPath | None] = {}
         """By the value of that field; by None if the address is constant."""
+        self.passing: dict[bytes | None, PassPath | None] = {}
+        """The same for records that claim nothing."""
         self.lanes: dict[bytes | None, object] = {}
         """The same for compiled code, where it has the ring."""
         self.field_name = compiled_name(self.field)
@@ -109,7 +139,14 @@ class FastPaths:
         """Target topics that are the same for all addresses."""
 
     def count(self, tally: BatchCounts) -> None:
-        """Add the duplicates found on fast paths to the tally."""
+        """Add the duplicates found on fast paths to the tally, and the records that passed."""
+        for passing in filter(None, self.passing.values()):
+            passing.count_lane()
+            if passing.passed:
+                tally.accepted[passing.label] += passing.passed
+                tally.unchecked[passing.unchecked] += passing.passed
+                if passing.cause is not None:
+                    tally.unchecked_causes.setdefault(passing.unchecked, passing.cause)
         lookups = _LOOKUPS_MAX
         for fast_path in filter(None, self.by_value.values()):
             fast_path.count_lane()
@@ -129,31 +166,82 @@ class FastPaths:
 
     def open(self, value: bytes | None, record: Record, headers: Headers) -> FastPath | None:
         """Open the fast path of this address; None if its records need the full path."""
-        if not self._has_any or value in self.by_value:
+        return self._open(self.by_value, self._admitting, value, record, headers)
+
+    def open_passing(
+        self, value: bytes | None, record: Record, headers: Headers
+    ) -> PassPath | None:
+        """Open the path of this address for records that claim nothing; None as for `open`."""
+        return self._open(self.passing, self._passing, value, record, headers)
+
+    def _open(
+        self,
+        paths: dict[bytes | None, P | None],
+        path_of: Callable[[AddressContext, Record, Headers], P | None],
+        value: bytes | None,
+        record: Record,
+        headers: Headers,
+    ) -> P | None:
+        if not self._has_any or value in paths:
             return None
-        fast_path = None
+        path = None
         with suppress(RejectedError):
-            fast_path = self._opened(record, headers)
-        self.by_value[value] = fast_path
-        if fast_path is not None and isinstance(fast_path.draft, NativeRingDraft):
-            fast_path.lane = self.lanes[value] = fast_path.draft.lane(
-                (fast_path.topic, fast_path.keyed, fast_path.unkeyed),
-                self._letter(fast_path),
-                drops=fast_path.drops,
-            )
-        return fast_path
+            context = self._contexts.at(self._input_partition.address(record, headers))
+            path = path_of(context, record, headers)
+            paths[value] = path
+            self._open_lane(value, context)
+        paths[value] = path
+        return path
+
+    def _passing(
+        self, context: AddressContext, record: Record, headers: Headers
+    ) -> PassPath | None:
+        """Return a path if every record that claims nothing is forwarded as it is."""
+        route = self._input_partition.route
+        name, why = route.settings.name, self._checks.why_unchecked(record, headers, context)
+        target = None if why is None else self._target(route.output, record, context)
+        if why is None or target is None or not self._output_resolver.has_room(target.info):
+            return None
+        reason, cause = why
+        places = target.topic, target.keyed, target.unkeyed
+        return PassPath(*places, (name, context.cache), (name, reason), cause)
+
+    def _open_lane(self, value: bytes | None, context: AddressContext) -> None:
+        """Have compiled code take the records for which there is a path, if it has the ring."""
+        fast_path, passing = self.by_value.get(value), self.passing.get(value)
+        path = fast_path or passing
+        if path is None or not isinstance(context.draft, NativeRingDraft):
+            return
+        if fast_path is not None:
+            fast_path.count_lane()
+        if passing is not None:
+            passing.count_lane()
+        lane = context.draft.lane(
+            (path.topic, path.keyed, path.unkeyed),
+            None if fast_path is None else self._letter(fast_path),
+            drops=fast_path is not None and fast_path.drops,
+            admits=fast_path is not None,
+            passes=passing is not None,
+        )
+        self.lanes[value] = lane
+        if fast_path is not None:
+            fast_path.lane = lane
+        if passing is not None:
+            passing.lane = lane
 
     def _letter(self, fast_path: FastPath) -> tuple[object, ...] | None:
         """Return how compiled code writes dead letters; None if it cannot."""
         target = fast_path.dead_letter
         if target is None:
             return None
-        form = self._envelope(fast_path.context).repetition_form()
+        form = self._checks.envelope(fast_path.context).repetition_form()
         return target.topic, target.keyed, target.unkeyed, form
 
-    def _opened(self, record: Record, headers: Headers) -> FastPath | None:
+    def _admitting(
+        self, context: AddressContext, record: Record, _headers: Headers
+    ) -> FastPath | None:
+        """Return a path if the address remembers ids and has room, also for dead letters."""
         output_resolver, route = self._output_resolver, self._input_partition.route
-        context = self._contexts.at(self._input_partition.address(record, headers))
         draft = context.draft.by_id
         if draft is None:
             return None
@@ -342,9 +430,7 @@ class Evaluator:
         progress: DecisionProgress,
     ) -> None:
         self.checks = Checks(input_partition, rules, tally, contexts, progress)
-        self.fast_paths = FastPaths(
-            input_partition, contexts, rules.output_resolver, self.checks.envelope
-        )
+        self.fast_paths = FastPaths(input_partition, contexts, rules.output_resolver, self.checks)
         self.input_partition = input_partition
         self.route = input_partition.route.settings.name
         self._reads_schemas = input_partition.route.reads_schemas
@@ -395,7 +481,8 @@ class Evaluator:
         they stay in the processor's cache.
         """
         progress, base = self._progress, self._base
-        field, path_of = self.fast_paths.field, self.fast_paths.by_value.get
+        fast_paths, field = self.fast_paths, self.fast_paths.field
+        path_of, passing_of = fast_paths.by_value.get, fast_paths.passing.get
         output, now_ms, time_ms = progress.outputs.append, progress.now_ms, progress.time_ms
         ids = self._plain_ids(columns.messages, columns.headers)
         for row in apart:
@@ -415,32 +502,27 @@ class Evaluator:
             if timestamp > time_ms:
                 time_ms = timestamp if timestamp <= now_ms else max(time_ms, now_ms)
             key = message.key()
-            if identifier is None or timestamp <= 0:
-                fast_path = None
-            else:
+            path: FastPath | PassPath | None = None
+            if identifier is not None and timestamp > 0:
                 named = None if field is None else field.of(message, headers or ())
-                fast_path = path_of(named) or self.fast_paths.open(named, message, headers or ())
-            if fast_path is not None and identifier is not None:
-                number = fast_path.admit(identifier, packed_position, time_ms)
+                if identifier is not NO_ID:
+                    path = path_of(named) or fast_paths.open(named, message, headers or ())
+                else:
+                    path = passing_of(named) or fast_paths.open_passing(
+                        named, message, headers or ()
+                    )
+            if path is not None and identifier is not None:
+                number = path.admit(identifier, packed_position, time_ms)
                 if number is None:
-                    partition = fast_path.unkeyed if key is None else fast_path.keyed
+                    partition = path.unkeyed if key is None else path.keyed
                     value = message.value()
                     output(
-                        (
-                            fast_path.topic,
-                            value,
-                            key,
-                            partition,
-                            None,
-                            None,
-                            timestamp,
-                            headers or [],
-                        )
+                        (path.topic, value, key, partition, None, None, timestamp, headers or [])
                     )
                     continue
-                own_offset = packed_position - base
-                repeat = identifier, own_offset, timestamp, time_ms
-                if self._is_repeated(fast_path, number, message, headers or [], *repeat):
+                assert isinstance(path, FastPath)  # a PassPath admits every record
+                repeat = identifier, packed_position - base, timestamp, time_ms
+                if self._is_repeated(path, number, message, headers or [], *repeat):
                     continue
             progress.time_ms = time_ms
             record: Record = (

@@ -109,14 +109,22 @@ class NativeRingDraft(RingDraft):
         return {source: count for source, count in counts if count}
 
     def lane(
-        self, target: tuple[str, int, int], letter: tuple[object, ...] | None, *, drops: bool
+        self,
+        target: tuple[str, int, int],
+        letter: tuple[object, ...] | None,
+        *,
+        drops: bool,
+        admits: bool = True,
+        passes: bool = False,
     ) -> Any:
         """Return what compiled code needs for the plain records of the address.
 
         `target` is a topic, and a partition for records with a key and one for those without;
-        `letter` is the same for dead letters, with their headers; None if Python writes them.
+        `letter` is the same for dead letters, with their headers; None if Python writes them. It
+        `admits` records with an id, and `passes` on those without.
         """
-        return cast("Any", loaded().module).Lane(self.native, *target, drops, letter)
+        draft = self.native if admits else None
+        return cast("Any", loaded().module).Lane(draft, *target, drops, passes, letter)
 
     @property
     def _next(self) -> int:

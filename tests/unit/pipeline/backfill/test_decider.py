@@ -13,7 +13,7 @@ from pipeline.backfill import decider
 from pipeline.backfill.decider import BatchDecider, RecordColumns, RecordVerdict, SparkRecord
 from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.kept_states import KeptStates
-from service.dedup.claim import plain_ids
+from service.dedup.claim import NO_ID, plain_ids
 from state.model import PartitionId
 from tests.unit.pipeline.backfill.histories import (
     NOW_MS,
@@ -56,7 +56,8 @@ def in_columns(judge: BatchDecider, rows: Sequence[SparkRecord]) -> list[RecordV
     for row in rows:
         of_field = [value for name, value in row.headers if name == field and value is not None]
         (identifier,) = plain_ids([row.headers])
-        ids.append(None if inputs.by_topic[row.source.topic].settings.id else identifier)
+        is_plain = identifier is not NO_ID and not inputs.by_topic[row.source.topic].settings.id
+        ids.append(identifier if is_plain else None)
         named.append(of_field[0] if of_field else None)
     sources = [row.source for row in rows]
     begins = [at for at in range(len(rows)) if at == 0 or sources[at] != sources[at - 1]]

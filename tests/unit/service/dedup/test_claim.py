@@ -16,6 +16,7 @@ from ringfence.headers import (
     Reason,
 )
 from service.dedup.claim import (
+    NO_ID,
     GroupClaim,
     named,
     plain_ids,
@@ -26,6 +27,7 @@ from service.dedup.claim import (
     reply_topic,
 )
 from service.dedup.record import RejectedError
+from service.kafka.model import UNREADABLE
 from state.model import NO_CLAIM, Claim
 from state.strategies.per_publisher import NUMBER_HEADERS
 from tests.support.helpers import rows
@@ -68,9 +70,12 @@ def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim
         ([("_DUPL_ID", None), ("_DUPL_ID", b"1")], b"1"),
         ([("_DUPL_ID", b"no/stamp")], b"no/stamp"),
         ([("_DUPL_ID", b"cluster/topic/0/1")], None),  # a stamp, which is kept apart
-        (None, None),
-        ([], None),
-        ([("_DUPL_ID", None)], None),
+        (None, NO_ID),
+        ([], NO_ID),
+        ([("trace", b"t")], NO_ID),
+        ([("trace", b"t"), ("trace", b"t")], NO_ID),
+        ([("_DUPL_ID", None)], NO_ID),
+        (UNREADABLE, None),
         ([("_DUPL_ID", b"1"), ("_DUPL_ID", b"1")], None),
         ([("_DUPL_ID", b"1"), ("_EXPIRES_AT", b"1")], None),
         ([("_EXPIRES_AT", b"1")], None),
@@ -78,11 +83,15 @@ def test_the_headers_claim(headers: list[tuple[str, bytes | None]], claim: Claim
         ([("_DUPL_ID", b"x" * 65_537)], None),
     ],
 )
-def test_a_plain_id_is_all_that_the_headers_claim_or_it_is_none(
+def test_a_plain_id_is_all_that_the_headers_claim(
     headers: Headers | None, identifier: bytes | None
 ) -> None:
-    assert plain_ids([headers]) == [identifier]
-    if identifier is not None:
+    (found,) = plain_ids([headers])
+    assert (found is NO_ID) == (identifier is NO_ID)
+    assert found == identifier
+    if identifier is NO_ID:
+        assert read_claim(headers or ()) == NO_CLAIM
+    elif identifier is not None:
         assert read_claim(headers or ()) == Claim(identifier, None)
 
 

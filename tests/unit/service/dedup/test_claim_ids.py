@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
-from service.dedup.claim import identifier_of
+from service.dedup.claim import NO_ID, identifier_of
 from service.kafka.model import UNREADABLE
 from tests.support.deciding import record
 from tests.support.helpers import some
@@ -23,12 +23,14 @@ from tests.support.helpers import some
         ("{key}{header:B}", None),
     ],
 )
-def test_a_template_takes_what_stands_in_the_record(template: str, identifier: bytes) -> None:
+def test_a_template_takes_what_stands_in_the_record(
+    template: str, identifier: bytes | None
+) -> None:
     made = some(identifier_of(template))
     headers: list[tuple[str, bytes | None]] = [("A", None), ("A", b"a"), ("A", b"later")]
     message = record(0, *headers, key=b"k\xff")
     assert made.of(message, headers) == identifier
-    assert made.plain([message], [headers]) == [identifier]
+    assert made.plain([message], [headers]) == [NO_ID if identifier is None else identifier]
 
 
 @pytest.mark.parametrize("template", ["{key}", "{sha256:value}"])

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Headers, Reason
 from service.config.load import RouteSettings
+from service.config.model import MissingId
 from service.dedup.evaluator import FastPaths, FullPath
+from service.dedup.plan import Unchecked
 from service.dedup.record import Record, RejectedError
 from tests.support.deciding import (
     NOW_MS,
@@ -90,9 +92,12 @@ def world_of(
     policies: tuple[str, str],
     refused: set[int],
     undeliverable: set[int],
+    missing_id: MissingId,
 ) -> World:
     allowed = ("out.a", "out.b", "out.fixed", "out.k")
-    route = replace(ROUTE, address=address, output=output, allowed_outputs=allowed)
+    route = replace(
+        ROUTE, address=address, output=output, allowed_outputs=allowed, missing_id=missing_id
+    )
     cluster = cluster_of()
     for name in (*allowed, "orders.unique", "orders.dlq"):
         at = name == "orders.dlq"
@@ -126,6 +131,7 @@ new_worlds: Final[st.SearchStrategy[Callable[[], World]]] = st.builds(
     policies=st.sampled_from([("delete", "delete"), ("compact", "delete"), ("delete", "compact")]),
     refused=st.sets(st.integers(0, 40), max_size=10),
     undeliverable=st.sets(st.integers(0, 40), max_size=10),
+    missing_id=st.sampled_from(["pass", "pass", "stamp", "dead_letter"]),
 )
 
 
@@ -136,7 +142,7 @@ def test_the_fates_are_the_same_without_lanes(
 ) -> None:
     with_lanes = plans(world(), given_batches)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FastPaths, "open", lambda *_: None)
+        patch.setattr(FastPaths, "_open", lambda *_: None)
         without = plans(world(), given_batches)
     assert [told(plan) for plan in with_lanes] == [told(plan) for plan in without]
 
@@ -230,3 +236,48 @@ def test_a_large_record_leaves_later_slices_to_the_fast_path(on_full_path: list[
     small = [named(offset, b"%d" % offset) for offset in range(1, 9)]
     plan = World().decide_pieces([[large], small])
     assert (on_full_path, len(plan.outputs)) == ([0], 9)
+
+
+def without_ids(count: int = 100) -> list[Message]:
+    return [record(offset, ("trace", b"%d" % offset), key=b"k") for offset in range(count)]
+
+
+@pytest.mark.parametrize("detects", [True, False])
+def test_a_record_without_an_id_that_passes_needs_no_full_path(
+    on_full_path: list[int], *, detects: bool
+) -> None:
+    world = World(ROUTE, {"#": {"id_cache_size": 100 if detects else 0}})
+    tally = world.commit(*without_ids()).tally
+    assert on_full_path == []
+    assert tally.accepted == {("orders", "orders"): 100}
+    why = "orders", Unchecked.NO_ID if detects else Unchecked.OFF
+    assert tally.unchecked == {why: 100}
+    assert tally.unchecked_causes == ({why: f"it has no {DUPLICATE_ID}"} if detects else {})
+
+
+def test_an_address_that_only_passes_records_is_not_held(on_full_path: list[int]) -> None:
+    world = World(ROUTE, {"#": {"addresses_max": 1}})
+    world.commit(*without_ids())
+    assert world.partition.addresses == set()
+    assert on_full_path == []
+
+
+@pytest.mark.parametrize("missing_id", ["stamp", "dead_letter"])
+def test_where_a_record_without_an_id_is_changed_or_refused_the_full_path_decides(
+    missing_id: MissingId, on_full_path: list[int]
+) -> None:
+    World(replace(ROUTE, missing_id=missing_id)).commit(*without_ids(3))
+    assert on_full_path == [0, 1, 2]
+
+
+def test_a_template_that_does_not_match_needs_no_full_path_and_one_that_cannot_be_read_does(
+    on_full_path: list[int],
+) -> None:
+    values = [b'{"a": 1}', b"{", b'{"id": 1}', b'{"b": 2}']
+    messages = [record(offset, value=value) for offset, value in enumerate(values)]
+    plan = World(replace(ROUTE, id="{json:/id}")).commit(*messages)
+    assert on_full_path == [1]
+    assert plan.tally.unchecked == {
+        ("orders", Unchecked.NO_ID): 2,
+        ("orders", Unchecked.UNREADABLE): 1,
+    }

@@ -12,6 +12,8 @@ from ringfence.headers import DUPLICATE_ID, DeadLetter, Reason
 from service.config.tasks import Hop
 from service.dedup.dead_letter import Mode, RedrivenRecord
 from service.dedup.decider import import_ids
+from service.dedup.evaluator import Columns, Evaluator
+from service.dedup.plan import Unchecked
 from service.dedup.record import KnownId, RejectedError, origin_header
 from service.processor.apply import apply
 from state import cache
@@ -47,6 +49,28 @@ def test_both_paths_decide_alike(
     with native_deciding():
         found = plans(world(), given_batches)
     assert [told(plan) for plan in found] == [told(plan) for plan in expected]
+
+
+def test_compiled_code_passes_records_without_an_id_among_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python opens a path for each of the two kinds, and decides nothing else."""
+    alone, rows = list[int](), Evaluator._rows
+
+    def noted(self: Evaluator, columns: Columns, *rest: Any) -> None:
+        alone.extend(columns.offsets)
+        rows(self, columns, *rest)
+
+    monkeypatch.setattr(Evaluator, "_rows", noted)
+    messages = [
+        record(offset, *((DUPLICATE_ID, b"%d" % offset),) * (offset % 2), ("trace", b"t"))
+        for offset in range(100)
+    ]
+    with native_deciding():
+        plan = World(ROUTE).decide(*messages)
+    assert alone == [0, 1]
+    assert plan.tally.accepted == {("orders", "orders"): 100}
+    assert plan.tally.unchecked == {("orders", Unchecked.NO_ID): 50}
 
 
 @pytest.mark.parametrize("address", ["{topic}", "{key}", "{header:address}", "{key}{header:other}"])
