@@ -6,11 +6,12 @@ A partition is `ASSIGNED` until its committed offset is known, `RESTORING` until
 the changelog, and `RUNNING` from then on. Only a running partition is read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from service.config.addresses import AddressBook, AddressSettings, home_of
 from service.dedup.idle import IdleAddresses
@@ -81,6 +82,15 @@ class PartitionPhase(Enum):
     RUNNING = "running"
 
 
+SUCCESSORS: Final[Mapping[PartitionPhase, AbstractSet[PartitionPhase]]] = {
+    # A partition that decides nothing has no state to restore.
+    PartitionPhase.ASSIGNED: {PartitionPhase.RESTORING, PartitionPhase.RUNNING},
+    PartitionPhase.RESTORING: {PartitionPhase.RUNNING},
+    PartitionPhase.RUNNING: set(),
+}
+"""The phases that may follow each; besides, every partition may be taken over again."""
+
+
 class LogRange(NamedTuple):
     """The offsets of a log: from `start` up to, not including, `end`."""
 
@@ -145,6 +155,15 @@ class OwnedPartition:
     """Transaction groups that wait for further records."""
     volatile: MemoryStore = field(default_factory=MemoryStore)
     """State of addresses with `persist_id_cache = false`; lost with the partition."""
+
+    def move_to(self, phase: PartitionPhase) -> None:
+        """Enter a phase; its store is open by then if the phase needs one, and closed if not."""
+        assert phase in {PartitionPhase.ASSIGNED, *SUCCESSORS[self.phase]}, (
+            f"{self.phase} → {phase}"
+        )
+        needs_store = phase is not PartitionPhase.ASSIGNED and self.changelog is not None
+        assert (self.store is not None) == needs_store
+        self.phase = phase
 
     @property
     def logs(self) -> list[PartitionId]:

@@ -338,13 +338,13 @@ class Assignment:
 
     def _retake(self, partition: OwnedPartition) -> None:
         self._release(partition)
-        partition.phase = PartitionPhase.ASSIGNED
+        partition.move_to(PartitionPhase.ASSIGNED)
 
     def _run(self, partition: OwnedPartition, offset: int) -> None:
         """Start reading a partition from this offset."""
         partition.next_offset = offset
         self.fetching.start(partition)
-        partition.phase = PartitionPhase.RUNNING
+        partition.move_to(PartitionPhase.RUNNING)
         self.running[partition.source] = partition
 
 

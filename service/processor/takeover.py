@@ -420,7 +420,7 @@ class PartitionInitializer:
         position = partition.store.position() or StorePosition(
             facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
         )
-        partition.phase = PartitionPhase.RESTORING
+        partition.move_to(PartitionPhase.RESTORING)
         replay = ChangelogReplay(
             partition.changelog, partition.store, position, facts.changelog.end
         )
