@@ -144,7 +144,15 @@ class Committer:
         return self._decided_for_s > self._load_s_max
 
     def commit(self, plan: Plan, outputs: Iterable[Sequence[Output]]) -> None:
-        """Commit the plan in one transaction; then, and only then, change store and memory."""
+        """Commit the plan in one transaction; then, and only then, change store and memory.
+
+        1. Take the membership in which the records were read: offsets are committed for it alone.
+        2. Open the cache and the schemas for what is loaded while `outputs` are decided.
+        3. Send the outputs and the changelog, and then the offsets with their metadata.
+        4. Commit. What fails up to here changes nothing; an unknown outcome ends the life.
+        5. Count, and apply the plan to the stores, to memory and to the partitions.
+        6. Note which settings the committed offsets name, and which records are past their faults.
+        """
         started_s = self._clock.monotonic_s()
         self.plan = plan
         partitions = self._assignment.running
