@@ -24,12 +24,13 @@ test: .venv/dev .venv/spark .venv/helm .venv/docs/made ## tests of every kind th
 test-long: .venv/dev .venv/spark .venv/helm .venv/docs/made ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
 	SEED=$(SEED) $(BIN)/python -m tools.long $(ARGS)
 
-check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, words: seconds
+check: .venv/dev .venv/spark .venv/helm .venv/bench ## style, types, import rules, words, reasons of limits: seconds
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tools.vocabulary
+	$(BIN)/python -m tools.limits
 
 unit: .venv/dev .venv/docs/made ## unit tests alone
 	$(BIN)/pytest -q -m "not broker and not oracle and not simulation and not spark and not helm and not browser and not image and not security and not long" -n 2

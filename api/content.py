@@ -19,6 +19,10 @@ NDJSON: Final = "application/x-ndjson"
 LINE_BYTES_MAX: Final = 256 * 1024
 """An id of 64 KiB takes 128 KiB in hex."""
 _DEPTH_MAX: Final = 20
+"""Deeper than any document of the API, and far from where Python's own recursion ends.
+
+The check, the validation and the encoding of a document recurse into each level.
+"""
 
 
 class NdjsonAnswerRoute(APIRoute):

@@ -29,10 +29,24 @@ from service.errors import ExitCode, ExitError
 from service.listeners import BindError, Listeners, bound, not_bound
 
 START_MAX_S: Final = 10.0
+"""How long the command waits for the API before it exits; workers are not supervised meanwhile.
+
+Long enough for a busy machine, where the thread of the API has a lower priority.
+"""
 
 STOP_MAX_S: Final = 5.0
+"""How long the end of a process waits for a server, whose thread is a daemon.
+
+More than the two seconds that requests get (`timeout_graceful_shutdown`). API and probes are
+stopped one after the other, so it counts twice.
+"""
 
 _HANDSHAKE_MAX_S: Final = 10.0
+"""How long a client may take for the TLS handshake, which occupies one of the connections.
+
+`connections.WAIT_S` counts only after it. Much less than asyncio's 60 s, and enough for a slow
+network, where a handshake takes a few round trips.
+"""
 
 _TLS_CLOSE_MAX_S: Final = 2.0
 """How long a client may take to acknowledge the end of TLS."""

@@ -15,6 +15,10 @@ from service.config.validation import tls_context
 _log = structlog.stdlib.get_logger(__name__)
 
 CHECK_EVERY_S: Final = 10.0
+"""How soon a new certificate is used; a check only compares the times of three files.
+
+Certificates are renewed before they expire, so nobody waits for it.
+"""
 
 
 class TlsCertificates:

@@ -16,6 +16,11 @@ from pipeline.errors import USAGE, PipelineError, request_failed
 T = TypeVar("T")
 
 _LIMIT_S: Final = 30
+"""How long a command waits for one answer of the broker before it ends with an error.
+
+Less than Kafka's `default.api.timeout.ms` (60 s), so that this limit is the one that counts.
+Within it the client repeats requests, for example while a partition gets another leader.
+"""
 _BROKER_TIME: Final = "LogAppendTime"
 
 

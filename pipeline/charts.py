@@ -29,6 +29,7 @@ _PLOT_WIDTH: Final = _WIDTH - _LEFT - _RIGHT
 _PLOT_HEIGHT: Final = _HEIGHT - _TOP - _BOTTOM
 
 _X_LABELS_MAX: Final = 12
+"""Twice `_X_LABELS_NARROW`, so that a narrow window, which shows every second one, has six."""
 
 _X_LABELS_NARROW: Final = 6
 """Of more labels a narrow window shows every second one."""
@@ -244,6 +245,7 @@ WIDTHS_MS: Final = (
 _SLOTS: Final = 60
 
 _DAY_MS: Final = 86_400_000
+"""The length of a day."""
 
 
 def slot_width_ms(span_ms: float) -> int:

@@ -19,6 +19,10 @@ _POM: Final = Path(__file__).with_name("jars.pom.xml")
 _SUMS: Final = Path(__file__).with_name("jars.sha256")
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _MAVEN_TIMEOUT_S: Final = 600
+"""How long the download may take; the user waits for it once for each checkout.
+
+Long enough for a slow network. A repository that does not answer ends the command here.
+"""
 
 
 def connector_jars(folder: Path | None) -> tuple[Path, ...]:

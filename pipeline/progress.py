@@ -41,6 +41,11 @@ from pipeline.gaps import OffsetGap
 _LAST_EVENTS_S: Final = 10.0
 """How long to wait for the events of streams that have ended, which Spark delivers later."""
 _BATCH_S: Final = (0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+"""Bounds of the histogram's buckets, from a batch of few records to one of half an hour.
+
+One is the default time between batches of tables (10 s): a stream with longer ones falls behind
+its trigger.
+"""
 
 
 class MetricsAddress(NamedTuple):

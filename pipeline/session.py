@@ -56,6 +56,10 @@ _NO_TABLES: Final = Path(tempfile.gettempdir(), "ringfence-no-tables")
 
 _JAVA_OPTIONS: Final = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _JVM_EXIT_S: Final = 10.0
+"""How long the end of a command waits for its JVM, which may never end (see `close_session`).
+
+The session is stopped by then, so a JVM that is killed loses no work.
+"""
 
 
 class SessionOptions(NamedTuple):

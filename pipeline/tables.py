@@ -53,7 +53,15 @@ from ringfence.spark.reader import dead_letters, messages
 from service.config.model import EXPRESSION_MARKER
 
 _WAIT_S: Final = 1
+"""How long one call into Spark may block, for one of the streams.
+
+Ctrl-C and SIGTERM are obeyed, and the next stream is looked at, between calls.
+"""
 BATCH_RECORDS_MAX: Final = 1_000_000
+"""Bounds the memory of a batch, and the work that is repeated after a kill.
+
+Each batch is a commit with files of its own, so much smaller ones make many small files.
+"""
 
 DEFAULT_PARTITIONING: Final = ("day",)
 

@@ -48,11 +48,16 @@ ID_BYTES_MAX: Final = 64 * 1024
 """A longer duplicate id is an invalid claim."""
 
 PUBLISHER_BYTES_MAX: Final = 1024
+"""Longest name of a publisher: an address holds the names of up to `publishers_max` of them.
+
+A name is also in the key of each acknowledgement and in paths of the API.
+"""
 
 GROUP_BYTES_MAX: Final = 1024
 """Longest name of a group."""
 
 NUMBER_MAX: Final = 2**63 - 1
+"""The largest signed 64-bit integer, as Java's `long` and SQLite's INTEGER (the outbox) have it."""
 
 DEAD_LETTER_PREFIX: Final = "ringfence."
 """Prefix of Ringfence's own headers; of several sets on one record, the last set counts."""
@@ -126,12 +131,13 @@ def bookmark(publisher: str, number: int) -> bytes:
 
 
 NAME_LENGTH_MAX: Final = 249
+"""Kafka's limit for the name of a topic, in characters."""
 
 
 def internal(group_id: str, kind: str) -> str:
     """Return the internal topic `<group_id>.<kind>`; a longer name is cut and ends in its hash.
 
-    The longest name has `NAME_LENGTH_MAX` characters, Kafka's limit.
+    The longest name has `NAME_LENGTH_MAX` characters.
     """
     name = f"{group_id}.{kind}"
     if len(name) <= NAME_LENGTH_MAX:

@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 TOKEN_CHARS_MIN: Final = 32
+"""Shortest token or secret: a random one in hex has 128 bits, which nobody can guess."""
 
 _VISIBLE: Final = re.compile(r"[!-~]+")
 

@@ -17,6 +17,7 @@ T = TypeVar("T")
 _Stamp = tuple[int, int, int]
 
 _CHECK_S: Final = 1.0
+"""How often a file is checked at most: every request asks, and a removed token works so long."""
 _log = structlog.stdlib.get_logger(__name__)
 
 

@@ -35,6 +35,10 @@ _CROWDED: Final = 1.125
 _LARGE: Final = 0.5
 """A state that takes more of the memory, as a factor, is large; few can be, so they are listed."""
 _RECENT_MAX: Final = 128
+"""How many segments are kept of those that indexed states read, beside the limit of the cache.
+
+A segment stays below 64 KiB, so they take 8 MiB at most. Another one costs a read of the store.
+"""
 
 _Name = tuple[PartitionId, str]
 """A deciding partition and an address on it."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _PAUSE_S: Final = 0.02
+"""Time between two attempts at the lock, since `flock` has no time-out."""
 
 
 class DirectoryLockedError(Exception):

@@ -53,8 +53,13 @@ _TAG_SHIFT: Final = 40
 _TAG_MASK: Final = 0xFFFF
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _FULL_BYTES: Final = 2 * _IDS_PER_BUCKET * _ENTRY.size
-# Measured: the object, its slot in the list and its spare capacity.
+"""Size at which a bucket drops its dead entries: twice what it should hold.
+
+So dead entries take about as much memory as living ones at most, and many additions pass between
+two searches for them.
+"""
 _BUCKET_OVERHEAD_BYTES: Final = 128
+"""Measured: the object, its slot in the list and its spare capacity."""
 
 
 def bucket_count(ids: int) -> int:

@@ -19,7 +19,9 @@ Only the ring in memory on the path in Python has them.
 _FIRST_BYTES: Final = 8
 """The first number of a segment that stays in the store."""
 _SLOT_BYTES: Final = 8
+"""A slot of `native/ring.h`: 64 bits, for a tag and half of a number."""
 _SLOTS_MIN: Final = 16
+"""`SLOTS_MIN` of `native/ring.h`: the smallest table."""
 _KEPT_SEGMENTS: Final = 64
 """The newest segments of a compiled ring whose segments stay in the store."""
 _SEGMENT_BYTES: Final = 512

@@ -39,7 +39,16 @@ from state.store import (
 
 _POSITION_KEY: Final = b"\x00position"
 _WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024
+"""Size of a memtable. A store has two at most, so each partition may take 32 MiB.
+
+A quarter of RocksDB's default, since a worker has a store for each partition. With less, small
+files would be written and compacted more often.
+"""
 _BLOCK_CACHE_BYTES: Final = 32 * 1024 * 1024
+"""Block cache of all stores of a worker, with their indexes and filters.
+
+Small beside `cache_memory_mb`: addresses in use are held in memory by `state.cache`.
+"""
 _HELD: Final = "While lock file"
 _NAME_BYTES_MAX: Final = 255
 """Longest name of a file or folder; a topic name may have 249 bytes."""

@@ -17,7 +17,15 @@ NAME: Final = "ringfence_session"
 SECURE_NAME: Final = f"__Host-{NAME}"
 """Used over TLS: with the `__Host-` prefix, a browser accepts it from this host only."""
 ENDED_MAX: Final = 10_000
+"""Signed-out cookies that are remembered; only valid ones are, and most have some 200 characters.
+
+Beyond it the oldest one is accepted again until it expires, after a day at the latest.
+"""
 _CHARS_MAX: Final = 4_096
+"""The cookie size that browsers have to support (RFC 6265, 6.1): a longer one is refused.
+
+It bounds what is decoded and hashed for a client that is not authenticated yet.
+"""
 _CONTEXT: Final = b"ringfence session cookie 1"
 
 

@@ -30,19 +30,39 @@ from service.config.tokens import ROLES
 from service.queries.errors import Unavailable
 
 PAUSE_S: Final = 10.0
+"""The least time between two fetches: a token with an invented key id must not flood the issuer.
+
+A new key of the issuer is unknown for that long at most. More than `FETCH_MAX_S`, so that an
+issuer that does not answer has a pause too.
+"""
 
 FRESH_S: Final = 3_600.0
+"""How old the keys may be before a request fetches them again.
+
+A key that the issuer has withdrawn is accepted for that long. Less than `STALE_S`.
+"""
 
 STALE_S: Final = 86_400.0
+"""How long known keys are used while the issuer does not answer: a short outage locks nobody out.
+
+A withdrawn key is accepted for that long too. Afterwards tokens of the issuer get 503.
+"""
 
 FETCH_MAX_S: Final = 5.0
 """For the discovery document and the keys together."""
 
 WAITING_MAX: Final = 16
+"""Requests that may wait for one fetch, up to `FETCH_MAX_S` each with a connection of its own.
+
+Much less than `api.connections_max` (256): a slow issuer must not take the API from others.
+Any more use the key that is known, or get 503 at once.
+"""
 
 _BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a response of the issuer that are held in memory; its documents have some kilobytes."""
 
 _KEYS_MAX: Final = 100
+"""Keys that are parsed, each at a cost of CPU time: an issuer has a few, and more are ignored."""
 
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 
@@ -205,8 +225,14 @@ async def fetch_json(url: str) -> Mapping[str, Any]:
 
 
 TOKEN_CHARS_MAX: Final = 16_384
+"""Bounds what is parsed before a signature is verified; a longer token is refused as too large.
+
+Large enough for a token that lists hundreds of groups. The login form takes some more
+characters, so that this limit gives the reason.
+"""
 
 _NAME_CHARS_MAX: Final = 256
+"""Bounds the name, which is in each line of the log and audit, and in the session cookie."""
 
 _FAULTS: Final[dict[type[PyJWTError], str]] = {
     ExpiredSignatureError: "expired",

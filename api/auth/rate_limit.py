@@ -12,8 +12,17 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 FAILURES_MAX: Final = 10
+"""Failures of an address in `WINDOW_S` that are logged and answered in full; any more get 429.
+
+Enough for a person who mistypes. A program with a wrong token has ten log lines a minute.
+"""
 WINDOW_S: Final = 60.0
+"""How long failures are counted, and the longest time that a 429 asks a client to wait."""
 _ADDRESSES_MAX: Final = 10_000
+"""Addresses that are counted, in a few megabytes of memory.
+
+Beyond it the address that failed longest ago is dropped, and has all its attempts again.
+"""
 _IPV6_HOST_BITS: Final = 64
 
 
@@ -23,7 +32,7 @@ class _Count(NamedTuple):
 
 
 class FailedAttempts:
-    """Failed attempts of the last minute, by address; beyond 10,000 addresses the oldest go."""
+    """Failed attempts of the last minute, by address."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._now_s = monotonic_s

@@ -15,7 +15,12 @@ NOTHING: Final = 1e-9
 """A smaller value is drawn as 0."""
 
 MARKS_MAX: Final = 5
+"""Labels of a time axis: they are beside each other, and more might overlap on a narrow page."""
 _MARK_EVERY_S: Final = (60, 300)
+"""Steps between the labels of a short span; the first with which `MARKS_MAX` suffice is used.
+
+A minute serves the shortest span of `history.SPANS_S`, and five minutes the next one.
+"""
 _QUARTER_S: Final = 900
 """Times of a longer span are whole quarters of an hour, in every time zone."""
 

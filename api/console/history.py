@@ -19,8 +19,17 @@ from api.ports import ServiceView
 from ringfence.headers import REPEATED
 
 SAMPLE_EVERY_S: Final = 5.0
+"""How often a sample is taken, and so how old the current rates of a page may be.
+
+Each sample asks every worker for its metrics and parses them. The shortest span of a chart,
+300 s, has 30 intervals of two samples; with a longer time its line would be coarse.
+"""
 
 KEPT_S: Final = 3600.0
+"""The longest span of a chart: the 721 samples of an hour are in memory.
+
+A longer history is the task of Prometheus, which reads the same metrics.
+"""
 
 POINTS: Final = 120
 

@@ -24,6 +24,7 @@ KEPT_S: Final = 600.0
 BYTES_MAX: Final = 8 * 1024 * 1024
 """Of all answers. A page of 50 addresses has some 40 KiB."""
 ANSWER_BYTES_MAX: Final = BYTES_MAX // 8
+"""Of one answer, so that eight of the largest fit and one page does not displace all others."""
 _ENTRY_BYTES: Final = 1024
 """Bytes of an entry besides its document and its query."""
 

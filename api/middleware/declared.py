@@ -34,7 +34,15 @@ ANY_NAME: Final = "NAME"
 """Suffix of a documented parameter that matches any name, as in `header.NAME`."""
 _BODIES: Final = frozenset({"POST", "PUT", "DELETE"})
 _REPORTED_MAX: Final = 10
+"""Faults that a response names: a query of 256 KiB may have many thousands of names.
+
+For each fault the nearest valid name is searched; after the last one the search ends.
+"""
 _NAME_CHARS_MAX: Final = 100
+"""Characters of a name that are compared and quoted: more than any declared name has.
+
+What the client sent comes back in the response, and comparing takes time by its length.
+"""
 
 
 class DeclaredRequest(NamedTuple):

@@ -25,10 +25,27 @@ from api.principal import FREE, AccessRule
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 KEEP_S: Final = 86_400.0
+"""How long a repeated request gets its first response; afterwards it is executed again.
+
+Memory is bounded without it, by `REPLIES_MAX` and `BYTES_MAX`.
+"""
 KEY_CHARS_MAX: Final = 255
+"""Longest key, which is more than a name with a UUID: `REPLIES_MAX` keys take a few megabytes."""
 REPLIES_MAX: Final = 10_000
+"""Bounds what `BYTES_MAX` does not count: keys, headers, and requests that are running.
+
+Beyond it the oldest key is dropped, and a repetition of its request is executed.
+"""
 BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of all bodies, once for changes and once for queries: 16 of the largest responses.
+
+Beyond it the oldest response is dropped, and a repetition of its request is executed.
+"""
 REPLY_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a response that is kept, a small part of `BYTES_MAX`; a stream of lines may be longer.
+
+A request with a larger response is not executed again either: its repetition gets 422.
+"""
 
 Key = tuple[str, str]
 

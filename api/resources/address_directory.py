@@ -23,9 +23,18 @@ from service.queries.inbox import QueryService
 FRESH_S_EACH: Final = 100e-6
 """Maximum age of a directory per address: a hundred times what reading an address takes."""
 _FRESH_S_MAX: Final = 60.0
+"""Reached at 600,000 addresses: a list that is older is read again.
+
+Reading a million addresses takes a second of the loops' time, which they spend once a minute.
+"""
 _USABLE: Final = 4
 """A directory may be this many times older while a new one is being read."""
 _TIMEOUT_S_MAX: Final = 60.0
+"""How long one read may take at most, in the background: no request waits so long.
+
+The time doubles after each timeout, since a loop under load answers in steps between batches.
+A list that takes longer is not available.
+"""
 
 
 class AddressOrder(NamedTuple):

@@ -22,6 +22,7 @@ from state.model import OFFSET_MAX
 from state.segment import HASHED_ID_BYTES, STORED_ID_BYTES_MAX
 
 PARTITION_MAX: Final = 2**31 - 1
+"""The largest number of a partition in Kafka's protocol, where it is a signed 32-bit integer."""
 
 
 WrittenId = Annotated[bytes, PlainValidator(parse_id, json_schema_input_type=str)]

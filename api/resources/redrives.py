@@ -35,6 +35,11 @@ from service.queries import dead_letters
 from service.queries.dead_letters import RedriveView
 
 LETTERS_MAX = 5_000
+"""Positions that one request names: the job keeps them in one record of the metadata topic.
+
+That record is written every few seconds while the job runs, and has to fit the client's
+`message.max.bytes` (1 MB): it does with topic names of up to some 180 characters.
+"""
 
 _AUDITED: Final = 3
 """How many positions of dead letters are written into the audit log."""

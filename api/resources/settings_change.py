@@ -298,6 +298,11 @@ def _maybe(time_ms: int | None) -> datetime | None:
 
 
 _WAIT_S_MAX: Final = 60.0
+"""How long a request may wait for its change: it holds one of the server's threads meanwhile.
+
+The change is made in any case, and a response after the wait is 202. A partition without an
+owner applies nothing, so the limit is longer than `service.session_timeout_ms` by default.
+"""
 
 _STORAGE_KEYS: Final = ("strategy", "persist_id_cache")
 

@@ -57,6 +57,10 @@ _SETTINGS: Final = {
     "spark.databricks.delta.autoCompact.enabled": "false",
 }
 _TASKS_MAX: Final = 1_000
+"""Tasks cost Spark time for scheduling, and the shuffle a block for each pair of tasks.
+
+With more deciding partitions than this, a task decides several, one after the other.
+"""
 _WRITTEN: Final = "_SUCCESS"
 """Written by Spark's output committers when all files of a folder are whole."""
 

@@ -324,6 +324,7 @@ def _list_steps(folder: StorageFolder) -> None:
 
 
 _WAIT_S: Final = 1
+"""How long one call into Spark may block: Ctrl-C and SIGTERM are obeyed between calls."""
 
 STREAM_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (

@@ -140,8 +140,13 @@ def _section(decider: PartitionId, name: bytes, entries: list[tuple[bytes, bytes
 
 
 _PATIENCE_S: Final = 60.0
+"""How long the request of a publisher is repeated while the API answers 429 or 503.
+
+As long as those of ids (`Uploader.patience_s`). Then the command ends, and may be run again.
+"""
 
 _REPORT_EVERY: Final = 100_000
+"""Ids and publishers from one line of progress to the next: ten lines for a million."""
 
 
 class Seeded(NamedTuple):

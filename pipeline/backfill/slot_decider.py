@@ -23,6 +23,10 @@ from pipeline.backfill.slots import SLOT, Slots
 PAGE: Final = ("page", "content")
 """The columns of a page of state; null in a row with a verdict."""
 _PAGES_AT_ONCE: Final = 64
+"""Pages of state in one Arrow batch: some 16 MiB of `PAGE_BYTES` each, before compression.
+
+The worker and the JVM hold a batch in memory. One page at a time would cost a batch for each.
+"""
 
 
 class SlotDecider:

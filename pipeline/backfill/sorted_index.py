@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from state.segment import PackedIds
 
 _WORD_BYTES: Final = 8
+"""The size of an unsigned integer of 64 bits."""
 _WORDS_MAX: Final = 9
 """Words of the longest stored id, that of a forgotten one included."""
 _KEYS: Final = np.array(

@@ -24,6 +24,10 @@ from service.printable import visible
 FORMAT: Final = 1
 
 ROWS_MAX: Final = 100
+"""Rows of each list, which the driver collects: page and JSON stay short whatever the tables hold.
+
+The number of all rows is beside each list.
+"""
 
 SECONDS: Final = (0.01, 0.1, 1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 """Upper bounds of the bars of times between a record and its copy; the last bar has none."""

@@ -37,8 +37,16 @@ from pipeline.reconcile.tolerated import excused
 from service.metadata.redrive_job import DeadLetterRange
 
 ADDRESSES_MAX: Final = 200
+"""Addresses in the report, those with most misses first; the driver collects them.
+
+Publishers may decide how many addresses there are. The report names the number of all.
+"""
 
 DRAWN_MAX: Final = 4
+"""Addresses with a chart of distances, the first of the report: those with most misses.
+
+More charts would make the page long, and the table has the figures of the others.
+"""
 
 _SHARES: Final = (0.99, 0.999, 1.0)
 

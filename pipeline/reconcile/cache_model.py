@@ -22,6 +22,7 @@ from pipeline.reconcile.scope import CacheSettings
 from state.strategies.registry import STRATEGIES
 
 _NEVER_MS: Final = 2**62
+"""Stands for no upper bound of the time of decision: later than any clock of a service."""
 
 _CACHE: Final = ("cache", "decider")
 

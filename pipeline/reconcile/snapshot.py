@@ -17,7 +17,16 @@ from pipeline.reconcile.scope import ReconcileScope
 Spans = Mapping[KafkaPartition, OffsetSpan]
 
 _STABLE_WITHIN_S: Final = 60.0
+"""How long a run waits for open transactions to end: six times the service's default timeout.
+
+The broker aborts a transaction after its timeout (`service.transaction_timeout_ms`), so one
+that is open for longer is taken to hang. A service with a larger one may need longer.
+"""
 _LOOK_EVERY_S: Final = 0.2
+"""How often the broker is asked for the stable ends, one request for all partitions.
+
+Transactions of the service are short, so with a longer pause the run would mostly sleep.
+"""
 
 
 class DecidedRange(NamedTuple):

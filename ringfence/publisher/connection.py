@@ -27,9 +27,19 @@ from ringfence.publisher.message import Headers, Message
 
 _LIBRDKAFKA: Final = logging.getLogger("ringfence.publisher.librdkafka")
 _REQUEST_TIMEOUT_S: Final = 10.0
+"""How long a request for partitions or end offsets may block the thread of the publisher.
+
+Messages stay in the store meanwhile, and the connection is tried again. `close` does not wait
+for it longer than `_JOIN_S` of the publisher.
+"""
 _REPORT_S: Final = 0.5
 """How long to wait, after a fatal error, for the delivery reports that name its cause."""
 _ACKS_MAX: Final = 1000
+"""Acknowledgements that one `poll` takes; the topic has those of all publishers of the group.
+
+They are in memory at once, and nothing is sent while they are parsed. A small number would let
+a publisher fall behind the others' acknowledgements.
+"""
 _FIXES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or lower the producer's"
     " batch.size below it",

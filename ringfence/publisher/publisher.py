@@ -30,6 +30,10 @@ from ringfence.publisher.session import HttpSessionClient
 _LOG: Final = logging.getLogger("ringfence.publisher")
 _OURS: Final = frozenset({PUBLISHER, NUMBER, EPOCH})
 _FLUSH_POLL_S: Final = 0.01
+"""How often `flush` looks at the counter of pending messages, which reads no disk.
+
+It returns up to that much later than the last acknowledgement; less than the sender's `_POLL_S`.
+"""
 _JOIN_S: Final = 2.0
 """How long `close` waits for the thread; one that waits for a broker cannot be interrupted."""
 

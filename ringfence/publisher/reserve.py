@@ -12,6 +12,7 @@ from typing import Final
 _BYTES_MAX: Final = 8 * 1024 * 1024
 """Twice what SQLite's log holds before its content is moved into the store, which grows by that."""
 _BYTES_MIN: Final = 256 * 1024
+"""For the smallest store: 64 pages of SQLite, since a deletion writes whole pages to its log."""
 
 
 class Reserve:

@@ -29,11 +29,30 @@ from ringfence.publisher.session import Session, SessionClient
 
 _CHUNK_MESSAGES: Final = 1000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of messages that are read at once; one that is larger is read alone.
+
+They are in memory, and `publish` waits while they are read. Each chunk costs a sync of the disk
+(`mark_sent`), so a much smaller one would send slowly.
+"""
 _POLL_S: Final = 0.02
 """How long a message published while the sender waits for acks may stay in the store."""
 _IDLE_S: Final = 0.5
+"""How often errors and acknowledgements are polled while nothing is pending.
+
+A published message ends the wait at once, and so does `close`.
+"""
 _FIRST_RETRY_S: Final = 0.2
+"""The first pause after a failure; each further one is twice as long until `_LAST_RETRY_S`.
+
+Short, since a lost connection can often be replaced at once.
+"""
 _LAST_RETRY_S: Final = 15.0
+"""The longest pause: messages wait that long after the service or the broker is back.
+
+Each attempt makes new clients, and with a broker that answers it opens a session, which every
+deciding partition has to apply.
+The service may ask for a longer pause with `Retry-After`.
+"""
 
 
 class PublisherState(StrEnum):

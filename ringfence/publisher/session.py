@@ -22,6 +22,10 @@ _TIMEOUT_S: Final = 30.0
 _RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Several hundred thousand addresses of one publisher; no more is read into memory."""
 _PROBLEM_BYTES_MAX: Final = 64 * 1024
+"""More than any problem document of the service; a proxy may answer with a page of any length.
+
+A longer document is cut, so it is not read, and the error names the status alone.
+"""
 _TRY_AGAIN: Final = frozenset({408, 409, 425, 429})
 _METHOD_UNKNOWN: Final = frozenset({404, 405})
 _TOKEN: Final = re.compile(r"[!-~]+")

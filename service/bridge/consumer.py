@@ -29,12 +29,26 @@ from service.kafka.refused_batch import RefusedBatch
 from state.model import PartitionId
 
 _COMMITTED_TIMEOUT_S: Final = 5.0
+"""How long the source may take to answer a request, as for `REQUEST_TIMEOUT_S`.
+
+The loop updates no heartbeat meanwhile, and the watchdog ends a loop that is silent for a minute.
+"""
 _CHECK_S: Final = 5.0
+"""How long a lost source stays unnoticed while no partition is owned; each check is a request."""
 _ANSWER_S: Final = 0.005
+"""How long one read waits for the answer to a commit, which every batch awaits.
+
+A read that gets fewer records than it asks for lasts this long, even if the answer has come.
+"""
 AT_ONCE: Final = 512
 """Maximum number of records of one call, few enough to stay in the CPU cache until sent."""
 _BUFFERED_RECORDS_MAX: Final = 8 * AT_ONCE
+"""Above this, a commit that is awaited pauses and reads one record at a time.
+
+Less than `BATCH_RECORDS_MAX`, since the next batch takes all of them at once.
+"""
 _BUFFERED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The same limit in bytes, for large records: as much as the values of a batch."""
 _REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

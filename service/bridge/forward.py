@@ -58,8 +58,11 @@ def _is_zero(number: bytes) -> bool:
     return number != b"" and not number.strip(b"0")
 
 
-# Longer headers are left for the broker to refuse.
 _HEADERS_BYTES: Final = 64 * 1024
+"""Room for key and headers: if the largest value leaves it, no record's size is computed.
+
+Longer ones are left for the broker to refuse, which costs a resend.
+"""
 
 _UNREADABLE: Final = Rejection(
     Reason.UNREADABLE_HEADERS,

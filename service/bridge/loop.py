@@ -26,12 +26,33 @@ from service.errors import ExitCode, ExitError
 from service.kafka.errors import KafkaFailure, Recovery, waited_for, without_frames
 
 _BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of the values of a batch, which stay in memory until they are delivered.
+
+The same as the default of `service.batch_bytes_max`.
+"""
 _READ_WAIT_S: Final = 0.02
+"""How long the first read of a batch collects records: at a low rate a record waits so long.
+
+An idle bridge takes 50 turns a second. The same as the default of `service.batch_wait_ms`.
+"""
 _LATE_S: Final = 2.0
+"""How long a cluster may give no answer before the bridge reports that it waits.
+
+A bridge that waits is not ready, so a single slow request must not count.
+"""
 _STOP_S: Final = 5.0
 """How long a stopping bridge waits for records in flight."""
 _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Pauses after failures in a row; the first is also the pause while no topic is forwarded.
+
+A short failure costs little time. The last is repeated, so a cluster is asked at least every five
+seconds.
+"""
 _START_PATIENCE_S: Final = 20.0
+"""How long a cluster may fail all requests before the bridge has been ready once.
+
+Less than `_PATIENCE_S`: at the start the cause may be a wrong address, which does not pass.
+"""
 _PATIENCE_S: Final = 300.0
 """How long a cluster may fail all requests before the process ends with exit code 3."""
 

@@ -19,8 +19,14 @@ from service.kafka.io import send
 from state.model import PartitionId, Rejection
 
 _FLUSH_SLICE_S: Final = 0.25
+"""How long one flush may block: after it the heartbeat is updated and a failure is noticed."""
 _REPORT_S: Final = 0.2
+"""How long the next delivery report of a failed client is awaited; then there are no more."""
 _REPORTS_MAX: Final = 2 * BATCH_RECORDS_MAX
+"""How often a failed client is polled: more often than records can be in flight.
+
+It ends the loop even if every call raises.
+"""
 
 _SILENT: Final = KafkaFailure(
     Recovery.REBUILD, of_record=False, fenced=False, cause="_FATAL: the producer gave up"

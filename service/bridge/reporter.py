@@ -14,6 +14,7 @@ from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus,
 from service.telemetry.metrics import Metrics
 
 _PUBLISH_S: Final = 0.25
+"""Time between two statuses: fresh for a reader, although each asks the client for every lag."""
 _log = structlog.stdlib.get_logger(__name__)
 
 

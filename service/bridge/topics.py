@@ -18,8 +18,14 @@ from service.kafka.model import ClusterAdmin, TopicInfo
 from service.kafka.topics import new_dead_letters
 
 _REFRESH_S: Final = 30.0
+"""How often topics are looked for while none is missing: a new one waits so long.
+
+Each time takes several requests to both clusters. After a failure they are made at once.
+"""
 _MISSING_REFRESH_S: Final = 3.0
+"""The same while a topic is missing; less than `_REFRESH_S`, since records wait for it."""
 _BATCH_BYTES_MAX: Final = 1_000_000
+"""The default of librdkafka for `batch.size`; a target topic that takes less lowers it."""
 
 
 class TopicMapping(NamedTuple):

@@ -82,6 +82,7 @@ Document = dict[str, Any]
 """A document of the API."""
 
 PAGE_MAX: Final = 1_000
+"""The largest `page_size` of the API, so that a long list takes the fewest requests."""
 
 
 class InputDocument(NamedTuple):

@@ -37,10 +37,22 @@ A POST has an idempotency key. A PUT that was carried out would be rejected for 
 _STILL_RUNS: Final = "idempotency-in-progress"
 
 _PAUSE_S: Final = 0.3
+"""Shortest pause before a request is sent again, and the one after a broken connection.
+
+The user waits, but a busy service must not be asked all the time.
+"""
 
 _CONNECT_MAX_S: Final = 5.0
+"""How long a connection may take at most, however long `--timeout` is.
+
+So a URL at which nothing answers is reported soon.
+"""
 
 _ANSWER_S: Final = 2.0
+"""How much longer than `--timeout` a response may take.
+
+A request may make the service wait as long as that, plus a moment to respond.
+"""
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
 """What OpenSSL says of an answer that is no TLS at all, by its version."""
@@ -183,7 +195,6 @@ def client_of(where: ApiTarget, patience_s: float, note: Callable[[str], None]) 
             base_url=where.url,
             headers=headers,
             verify=verify,
-            # A request may make the service wait as long as this, plus a moment to respond.
             timeout=httpx2.Timeout(patience_s + _ANSWER_S, connect=min(patience_s, _CONNECT_MAX_S)),
             # A proxy of the environment is never used for the own machine.
             trust_env=not is_loopback(urlsplit(where.url).hostname or ""),

@@ -176,6 +176,7 @@ def progress_line(job: Mapping[str, Any]) -> str:
 app = noun("Redrives: jobs that send dead letters again and survive restarts.")
 
 LOOK_EVERY_S: Final = 0.5
+"""How often a watched redrive is read, each time by one request: often enough for a person."""
 
 ModeOption = Annotated[
     RedriveMode,

@@ -37,6 +37,7 @@ _CONTENT: Final[Mapping[bool | None, Cell]] = {
 """What is shown of the content of a duplicate, by whether it is that of its original."""
 
 _ROUTES_MAX: Final = 100_000
+"""More routes than a service has: all are wanted, and `pages` takes a number."""
 
 _SEARCHES: Final = 10
 """How many pages of addresses are searched for an id."""

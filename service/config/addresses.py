@@ -36,8 +36,13 @@ BelowWindow = Literal["duplicate", "accept"]
 OnDuplicate = Literal["dead_letter", "drop", "mark"]
 
 _YEARS_MS: Final = 100 * 366 * 24 * 3600 * 1000
+"""A century. A time is that of records, so what is longer is a mistake."""
 
 _CACHED_ADDRESSES_MAX = 10_000
+"""How many addresses are kept with their settings; when it is reached, all are forgotten.
+
+Addresses come from messages, so their number is unbounded.
+"""
 
 _ANY_WORD = "*"
 
@@ -70,7 +75,7 @@ class AddressSettings:
     process_expired: bool = True
     addresses_max: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     address_idle_ms: Annotated[int, Field(ge=0, le=_YEARS_MS)] = 0
-    """0: never. A time is that of records, so what is longer than a century is a mistake."""
+    """0: never."""
 
     @property
     def remembered_by(self) -> Strategy:
@@ -208,7 +213,6 @@ class AddressBook:
                     origins[key] = pattern
         make = cast("Callable[..., AddressSettings]", AddressSettings)
         found = _Resolved(make(**merged), origins)
-        # Cleared when full: addresses come from messages, so their number is unbounded.
         if len(self._cache) >= _CACHED_ADDRESSES_MAX:
             self._cache.clear()
         self._cache[address] = found

@@ -91,6 +91,7 @@ Elsewhere = Mapping[str, str]
 SERVERS: Final = "bootstrap.servers"
 
 _PORT_MAX = 65_535
+"""The largest port of TCP, a number of 16 bits."""
 
 DEFAULT_PORT: Final = 9092
 """The port of a bootstrap server that is written without one."""

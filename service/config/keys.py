@@ -31,6 +31,7 @@ from service.urls import without_user
 from state.strategies.registry import STRATEGIES
 
 _SHOWN_CHARS_MAX = 80
+"""How much of a value a problem quotes: the rest of a long one would hide what is wrong."""
 
 _UNITS_MS: Final = {"_ms": 1, "_s": 1000}
 """Ends of the names of keys that have durations."""

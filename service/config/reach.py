@@ -21,6 +21,7 @@ _ANY_WORD: Final = "\0"
 """Stands for a word that no pattern has."""
 
 _LISTED_MAX: Final = 5
+"""How many names a problem lists before it counts the rest, so that it stays one sentence."""
 
 
 class Reach(NamedTuple):

@@ -347,9 +347,11 @@ COMMIT_GRACE_MS: Final = 10_000
 By default the broker looks for timed-out transactions every ten seconds.
 """
 
-_POLL_INTERVAL_MS: Final = 300_000  # librdkafka's default for max.poll.interval.ms
+_POLL_INTERVAL_MS: Final = 300_000
+"""The default of librdkafka for `max.poll.interval.ms`."""
 
 _SOCKET_SLACK_MS: Final = 100
+"""By how much librdkafka lets `socket.timeout.ms` exceed `transaction.timeout.ms`."""
 
 
 def timing_problems(kafka: KafkaSettings, service: ServiceSettings) -> Iterator[ConfigIssue]:

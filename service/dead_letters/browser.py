@@ -40,12 +40,17 @@ from service.schemas.documents import begin_transaction
 from state.model import PartitionId
 
 ADDRESSES_MAX: Final = 100
+"""How many addresses a count names: they come from records, so there may be any number.
+
+The others are counted together, as `_other`.
+"""
 
 OTHER: Final = "_other"
 
 NONE: Final = "_none"
 
 _HOUR_MS: Final = 3_600_000
+"""The length of an hour, by which dead letters are counted."""
 
 
 class DeadLetterTally:
@@ -88,19 +93,37 @@ class DeadLetterTally:
 
 
 READERS_MAX: Final = 4
+"""How many requests read at a time; a further one is refused at once, and may be sent again.
+
+Each has a consumer with threads and connections, and by default 16 MiB of queued records.
+"""
 
 PAGE_RECORDS_MAX: Final = 20_000
+"""How many records the search for a page reads; the next page goes on from there.
+
+Rare matches take few requests, and no request occupies a reader for long.
+"""
 
 COUNT_RECORDS_MAX: Final = 100_000
+"""The same for a count; more than for a page, since it holds no dead letters."""
 
 NAMED_MAX: Final = 50
 """How many individually named dead letters a count reads."""
 
 _PATIENCE_S: Final = 4.0
+"""How long a scan may read: the client of the API waits.
+
+Less than half of `RESPONSE_S` of the command line: a page, newest first, may take it twice.
+"""
 
 _REQUEST_S: Final = 5.0
+"""How long the broker may take to find offsets by time, as for a request of the admin client."""
 
 _STEP_MIN: Final = 64
+"""Smallest first step backwards in each partition: every step assigns the partitions again.
+
+A larger one would read more than a short page needs.
+"""
 
 OnMatch = Callable[[DeadLetterView], None]
 

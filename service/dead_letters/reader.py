@@ -22,8 +22,17 @@ from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, PartitionId
 
 _AT_ONCE: Final = 500
+"""Records of one read of a scan: those behind the last one that is wanted are read in vain.
+
+Fewer would take more calls of the client.
+"""
 _READ_AT_ONCE: Final = 1_000
+"""Records of one read of a redrive: as many as one command contains (`redrive_steps.AT_ONCE`)."""
 _WAIT_S: Final = 0.1
+"""How long one read of a scan waits: its deadline is checked between two.
+
+A read with fewer records than asked for takes all of it, so the shortest scan lasts as long.
+"""
 
 
 def to_view(message: Message) -> DeadLetterView:

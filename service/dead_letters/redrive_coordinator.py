@@ -60,16 +60,38 @@ def owns(status: ServiceStatus, partition: PartitionId | None) -> bool:
 
 
 _REFRESH_S: Final = 0.25
+"""How often jobs are looked at: within this time one begins, or stops when it is cancelled.
+
+It takes no request, since the watcher has read the metadata topic.
+"""
 
 _OWNER_CHECK_S: Final = 5.0
+"""How long the first deciding partition counts as known: to find it, the broker is asked.
+
+If it is another one by then, two instances send, and nothing is decided twice (ADR 11).
+"""
 
 _WRITTEN_S: Final = 5.0
+"""How long a job that was written here is shown although it was not read back.
+
+While the broker answers, reading it back takes less. Without an end, a job that another instance
+has deleted would stay.
+"""
 
 _STOP_S: Final = 2.0
+"""How long the end of the process waits for the thread, and the thread for its steps.
+
+The next coordinator sends an unfinished step again, so nothing is lost.
+"""
 
 _ATTEMPTS: Final = 4
+"""How often a job is written before that counts as failed: instances fence each other.
+
+The pauses between them add up to 1.5 s. Then the job starts again from what was saved.
+"""
 
 _PAUSE_S: Final = 2.0
+"""How long redrives rest after a failure, so that it is neither logged nor tried all the time."""
 
 _AT_ONCE: Final = 4
 """How many redrives run at the same time; the others wait."""

@@ -34,14 +34,34 @@ Write = Callable[[str, Callable[[RedriveJob | None], RedriveJob]], Awaitable[Red
 """Applies a change to the newest state of the job with an id and writes the result."""
 
 STEP_MAX: Final = 5_000
+"""Dead letters of one step, all of which are in memory: five commands or more.
+
+Owners decide in parallel within a step. An instance that resumes a job repeats at most one.
+"""
 
 _ASK_S: Final = 10.0
+"""How long an owner may take for a command: as long as a transaction, by default.
+
+It is then sent again, and the owner recognises what it has decided.
+"""
 
 _PAUSES_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+"""Pauses before a request is repeated; the last is repeated, and shows why the job waits.
+
+A busy loop costs little time, and an owner that is away is asked once a second.
+"""
 
 _SAVE_S: Final = 5.0
+"""How often the progress is saved, each time as a record of the metadata topic.
+
+A new coordinator sends again what came after it, and the checkpoints skip that (ADR 11).
+"""
 
 _RATE_OVER_S: Final = 10.0
+"""The time over which the rate and the remaining time are measured.
+
+Over a shorter one both would jump with each step, over a longer one they would lag behind.
+"""
 
 
 class JobDeletedError(Exception):

@@ -28,6 +28,10 @@ from state.model import PartitionId
 
 SAMPLES: Final = 10
 RUNNING_MAX: Final = 20
+"""How many redrives may be unfinished: only a few run at the same time, the others wait.
+
+Less than `KEPT_MAX`, so that ended ones stay listed beside them.
+"""
 
 
 class RedriveService:

@@ -20,6 +20,7 @@ from service.queries.redrives import DecideDeadLetters, PartitionCheckpoint, Red
 from state.model import PartitionId
 
 _WAIT_S: Final = 0.2
+"""How long one read waits for records: its runner notices in between that the job has ended."""
 
 _JUMP: Final = 2_000
 """Beyond this distance the reader jumps to a named dead letter; nearer ones are read through to."""
@@ -103,8 +104,17 @@ AT_ONCE: Final = 1_000
 """How many records are read at once, and how many dead letters one command contains."""
 
 COMMAND_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Keys, values and headers of one command; a larger dead letter is sent alone.
+
+Another instance receives it as JSON with Base64, and by default takes 64 MiB. One transaction
+decides it.
+"""
 
 _SCANNED_MAX: Final = 20_000
+"""Records that one step reads to find those that match.
+
+Then the job moves on, so that its progress is seen and saved although nothing matches.
+"""
 
 MISSING: Final = "not-found"
 

@@ -31,6 +31,10 @@ class WrongPartitionError(Exception):
 
 
 _CAUSE_CHARS_MAX: Final = 300
+"""How much of an exception's text is kept: it may quote a value of any size.
+
+It becomes a header of the dead letter, to which headers may add 64 KiB (`ENVELOPE_BYTES`).
+"""
 
 _NOT_BLAMED_ON_RECORDS: Final = (
     # The machine, the broker and the store.

@@ -32,8 +32,10 @@ _REASON, _CAUSE, _TOPIC, _PARTITION, _OFFSET, _TIMESTAMP, _ADDRESS, _STRATEGY, _
 _ENVELOPE_NAMES: Final = frozenset(name.value for name in DeadLetter)
 
 _PARTITIONS_MAX: Final = 2**31
+"""Above every partition of Kafka, whose number is a signed integer of 32 bits."""
 
 _NUMBERS_MAX: Final = 2**63
+"""Above every timestamp of Kafka, a signed integer of 64 bits, and every count of redrives."""
 
 _DUPLICATE: Final = (_REASON, Reason.DUPLICATE.value.encode())
 

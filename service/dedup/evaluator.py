@@ -38,8 +38,11 @@ from service.schemas.errors import RegistryUnavailableError
 from state.model import NO_CLAIM, Origin, PackedPositions, PartitionId, Rejection
 from state.strategies.base import Admit, IdDraft
 
-# The original of a dropped duplicate is looked up for metrics only.
 _LOOKUPS_MAX: Final = 16
+"""For how many addresses of a partition the original of a dropped duplicate is looked up.
+
+Only metrics need it, and it may read the store, for which the transaction waits.
+"""
 
 _ID_NAMES: Final = tuple(DUPLICATE_ID_ALIASES)
 

@@ -25,9 +25,11 @@ from service.kafka.model import Present, TopicInfo
 from service.kafka.topics import OutputTopics, RecordLimits, room_bytes
 from state.model import PartitionId
 
-# Overhead of a record in a batch of its own: batch header, record header and lengths. Rounded down:
-# the broker decides on records at the limit.
 _RECORD_OVERHEAD_BYTES: Final = 68
+"""Overhead of a record in a batch of its own: a header of 61 bytes, and 7 of the record.
+
+Rounded down, with one byte for each length: the broker decides on records at the limit.
+"""
 
 
 class TargetMissingError(AwaitedError):

@@ -48,10 +48,14 @@ class RejectedError(Exception):
         self.why = Rejection(reason, cause, original, origin)
 
 
-# Any client may write anything to the topic; numbers with so many digits fit every stored format.
 _PARTITION_DIGITS_MAX: Final = 9
+"""Digits of a partition in an origin header: any client may write anything to the topic.
+
+A number of nine digits fits the 32 bits of every stored format.
+"""
 
 _OFFSET_DIGITS_MAX: Final = len(str(OFFSET_MAX))
+"""Digits of an offset in an origin header, for the same reason."""
 
 NO_ORIGIN = b""
 """The input partition's name for a record without an origin header."""

@@ -24,6 +24,11 @@ from service.native.records import Records
 from state.model import NO_CLAIM
 
 _KNOWN_MAX: Final = 100_000
+"""How many values of the address field are kept with their partitions in a transaction.
+
+By default it has 10,000 records, but up to a million are allowed. When it is full, all are
+forgotten, and each value costs its partition to be computed again.
+"""
 
 
 class Repartitioner:

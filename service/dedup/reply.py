@@ -21,6 +21,10 @@ from service.kafka.model import Present
 from state.model import NO_CLAIM, Claim, Origin, PartitionId, Rejection
 
 _CAUSE_CHARS_MAX: Final = 300
+"""How much of a cause a reply has: a cause may quote the record.
+
+A reply that is too large for its topic would not be sent at all.
+"""
 
 
 class Decision(NamedTuple):

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from service.config.load import Config
 
 ADDRESS_BYTES_MAX: Final = 4096
+"""Longest address: every key of its state contains it, and the header of each dead letter.
+
+Far below the 65,535 bytes that a key can express, and the 64 KiB of an envelope.
+"""
 
 _ADDRESS: Final = "{address}"
 

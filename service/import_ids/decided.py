@@ -18,11 +18,26 @@ from service.kafka.io import assign_anew
 from state.model import PartitionId
 
 _REQUEST_S: Final = 30.0
+"""How long the broker may take to return committed offsets; only the command's user waits.
+
+More than the default timeout of a transaction: an open one may hold them back.
+"""
 _PATIENCE_S: Final = 60.0
+"""How long no committed offset may move before the import fails.
+
+Its user waits. A rebalance of the service must not end the import.
+"""
 _PAUSE_S: Final = 0.5
+"""Time between two looks: each asks for offsets, and assigns the partitions again."""
 _AT_ONCE: Final = 100
+"""Records of one read: the first one is the answer, and others are read in vain."""
 _POLL_S: Final = 0.2
+"""How long one read waits: then positions show which partitions have only markers left."""
 _READ_S: Final = 5.0
+"""How long a look may read: without a result, records count as undecided until the next look.
+
+Less than `_PATIENCE_S`, so that many looks precede a failure.
+"""
 
 
 def wait_until_decided(clients: Clients, topic: str, clock: Clock) -> None:

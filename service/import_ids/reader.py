@@ -16,12 +16,18 @@ from service.kafka.io import BoundedReads, memory_bytes
 from state.model import PartitionId
 
 _AT_ONCE: Final = 2_000
+"""Records of one read, if they are small: `BoundedReads` limits large ones by their bytes."""
 _POLL_S: Final = 0.2
+"""How long one read waits: then ends are noticed, and partitions paused or resumed."""
 _QUEUED_MAX: Final = 10_000
 """Maximum queue of one partition; it is paused while other partitions are behind."""
 _QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Limit of all queues together, of which each has an equal share: a record may have a megabyte."""
 _PATIENCE_S: Final = 60.0
+"""How long nothing may arrive before the import fails; its user waits.
+
+A broker that restarts must not end the import.
+"""
 
 
 class OffsetRange(NamedTuple):

@@ -30,7 +30,9 @@ from service.schemas.errors import RegistryUnavailableError
 from state.model import PartitionId
 
 _REQUEST_S: Final = 30.0
+"""How long the broker may take for offsets, as in `decided.py`; only the command's user waits."""
 _REPORTED_MAX: Final = 20
+"""How many addresses the report names, those with the most ids: a topic may have any number."""
 
 
 class ImportRequest(NamedTuple):

@@ -18,8 +18,14 @@ from service.http_errors import trouble_of
 from service.import_ids.source import IdLine
 
 _LINES_AT_ONCE: Final = 2_000
+"""Lines of one request; fewer than a batch of the API (4,000), so a request is one batch."""
 _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
+"""Bytes of one request, for long ids: as much as a batch of the API."""
 _LINES_HELD_MAX: Final = 50_000
+"""Lines held of all addresses. Then all are sent, though no address fills a request.
+
+With many small addresses a larger number gives fewer requests, and takes more memory.
+"""
 _BYTES_HELD_MAX: Final = 32 * 1024 * 1024
 """Lines are counted in bytes too: an id may have 64 KiB."""
 _LATER: Final = frozenset({429, 503})

@@ -48,7 +48,9 @@ _COORDINATOR_STARTING: Final = frozenset(
     }
 )
 _COORDINATOR_S: Final = 15.0
+"""How long `check` waits for the coordinator, which a broker without groups starts first."""
 _PAUSE_S: Final = 0.5
+"""Pause before the coordinator is asked again: one that starts refuses at once."""
 _TRANSACTION_MAX: Final = "transaction.max.timeout.ms"
 
 

@@ -40,6 +40,7 @@ _COUNT: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">h")
 
 _VERSION_BYTES: Final = 2
+"""The size of the field in Kafka's protocol."""
 
 
 def shared_out(assignment: bytes) -> Iterator[PartitionId]:
@@ -69,10 +70,17 @@ _log = structlog.stdlib.get_logger(__name__)
 REQUEST_TIMEOUT_S: Final = 5.0
 """How long one request to the cluster may take before it counts as unanswered."""
 
-# A request that timed out reports that itself, but only after its timeout.
 _GRACE_S: Final = 1.0
+"""How much longer than a request its answer is waited for.
+
+A request that timed out reports that itself, but only after its timeout.
+"""
 
 _ANSWER_S: Final = 2.0
+"""How long a client may take to find a broker.
+
+A loop waits for it without a heartbeat: less than the four seconds after which `/readyz` fails.
+"""
 
 ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION})
 """Error codes for a topic that does not exist."""
@@ -96,10 +104,20 @@ _LEADERLESS: Final = frozenset(
 """Error codes while some broker does not know the leader of a partition yet."""
 
 _ELECTION_S: Final = 2.0
+"""How long offsets are asked for while a partition has no leader, as after its creation.
+
+The loop waits meanwhile. A longer absence is reported to it as an error, and it backs off.
+"""
 
 _PAUSE_S: Final = 0.1
+"""Pause before offsets are asked for again: the answer that there is no leader comes at once."""
 
 _REPLACE_AFTER_S: Final = 20.0
+"""How long a client may find no broker before it is replaced.
+
+Twice the longest pause after which librdkafka connects again (`reconnect.backoff.max.ms`, 10 s by
+default), so a client that still knows its brokers comes back by itself.
+"""
 
 
 class KafkaClusterAdmin:

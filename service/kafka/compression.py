@@ -13,6 +13,7 @@ _BATCH_BYTES: Final = 128
 """A batch header, the lengths in a record, and what two versions of zlib may differ by."""
 
 _CHUNK_BYTES: Final = 64 * 1024
+"""How much gzip gets at once: a record that does not fit is given up this soon after its limit."""
 _GZIP_FORMAT: Final = 31
 """For zlib."""
 

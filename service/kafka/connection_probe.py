@@ -58,6 +58,10 @@ _SLICE_S: Final = 0.2
 _BROKERS_MAX: Final = 8
 """Of so many brokers the names are tried; what is wrong with one mostly is with all."""
 _TLS_S: Final = 2.0
+"""How long a connection, and each step of a handshake, may take.
+
+Until the probe is over, failures are reported without its finding.
+"""
 _FRESH_S: Final = 30.0
 """For how long a finding explains failures."""
 _WAIT_S: Final = 2.0

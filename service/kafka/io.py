@@ -15,6 +15,7 @@ from service.kafka.model import UNREADABLE
 from state.model import PartitionId
 
 _ROOM_S: Final = 0.1
+"""How long one poll waits while the queue is full; a delivery report ends it sooner."""
 
 
 def send(producer: Producer, records: Sequence[tuple[object, ...]]) -> None:
@@ -36,6 +37,7 @@ def send(producer: Producer, records: Sequence[tuple[object, ...]]) -> None:
 
 
 _PAUSE_S: Final = 0.001
+"""Pause between two looks at the positions: a loop waits, and fetchers stop within milliseconds."""
 
 
 def assign_anew(consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:

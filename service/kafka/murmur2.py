@@ -9,6 +9,7 @@ _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
 _WORD: Final = 0xFFFFFFFF
 _WORD_BYTES: Final = 4
+"""The hash takes words of 32 bits."""
 
 
 def murmur2(key: bytes, partition_count: int) -> int:

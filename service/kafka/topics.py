@@ -32,7 +32,11 @@ try:
 except ModuleNotFoundError:  # on executors of Spark
     from service.kafka.murmur2 import murmur2
 
-_BYTES_MAX: Final = 1_000_000_000  # more than a broker takes in one request
+_BYTES_MAX: Final = 1_000_000_000
+"""Record limit of a topic that takes any record: the client's own (`MESSAGE_BYTES_MAX`).
+
+It is more than a broker takes in one request (`socket.request.max.bytes`, 100 MiB by default).
+"""
 RECORD_BYTES_DEFAULT: Final = 1_048_588
 """Kafka's default of `max.message.bytes`."""
 ENVELOPE_BYTES: Final = 64 * 1024
@@ -43,7 +47,11 @@ _TO_WRITE: Final = "WRITE, DESCRIBE and DESCRIBE_CONFIGS"
 _AS_SENT: Final[Mapping[str, str]] = {TIMESTAMPS: "CreateTime", COMPRESSION: "producer"}
 """Settings of each topic that is made: records stay as they were sent, whatever is the default."""
 _FOR_EVER: Final[Mapping[str, str]] = dict.fromkeys(RETENTION, "-1")
-_TOMBSTONES_KEPT_MS_MIN: Final = 60 * 60 * 1000  # twice what a long restore takes
+_TOMBSTONES_KEPT_MS_MIN: Final = 60 * 60 * 1000
+"""Least `delete.retention.ms` of a changelog: twice what a long restore takes.
+
+A store that needs more than half of it for its restore is too old at the end, and is wiped.
+"""
 
 
 def changelog(group_id: str, topic: str) -> str:

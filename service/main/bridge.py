@@ -34,6 +34,7 @@ from service.telemetry import logging as log
 from service.telemetry.metrics import Metrics
 
 _HEARTBEAT_MAX_MS: Final = 60_000
+"""How old a heartbeat may be before `/livez` fails: the limit of the watchdog (`HANG_LIMIT_S`)."""
 _log = structlog.stdlib.get_logger(__name__)
 
 

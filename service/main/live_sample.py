@@ -47,9 +47,13 @@ TRIAL_PREFIX: Final = "ringfence-try-"
 """The ids of messages that `ringfence try` has sent begin so: no publisher sends them."""
 
 _REQUEST_S: Final = 30.0
+"""How long the broker may take for the ends of a partition; only the command's user waits."""
 _NAMES_MAX: Final = 20
+"""How many names are shown: they come from messages, which may have any number."""
 _CAUSES_MAX: Final = 3
+"""How many causes a sentence has, the most frequent ones."""
 _NAME_CHARS_MAX: Final = 80
+"""How much of a name is shown: a publisher may write one of any length."""
 
 
 class LiveSample(NamedTuple):

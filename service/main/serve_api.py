@@ -32,6 +32,10 @@ from service.supervisor.supervisor import ADDRESS_LABELS_MAX, Supervisor
 from service.telemetry.metrics import Metrics
 
 _ASK_TIMEOUT_S: Final = 5.0
+"""How long a request to the API waits for a loop, which answers between its batches.
+
+Less than `RESPONSE_S` of the command line, whose user then reads why there is no answer.
+"""
 _REPLACED_S: Final = 30.0
 """How long past the hang limit a loop may be silent before `/livez` fails."""
 

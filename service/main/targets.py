@@ -21,6 +21,7 @@ from service.kafka.model import (
 
 _KEYS: Final = "has cleanup.policy"
 _NAMED_MAX: Final = 3
+"""How many topics a warning names before it counts the rest, so that it stays one sentence."""
 
 
 def unreported_warnings(topics: Mapping[str, TopicInfo]) -> Iterator[str]:

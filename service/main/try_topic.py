@@ -54,6 +54,10 @@ PATIENCE_S: Final = 30.0
 _AFTER_S: Final = 5.0
 """How long the second copy may take after the first."""
 _REQUEST_S: Final = 30.0
+"""How long the broker may take for an end of a log or for the two copies.
+
+Only the command's user waits. A copy itself fails after four seconds (`audit_producer`).
+"""
 
 
 class TryMessage(NamedTuple):

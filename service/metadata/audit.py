@@ -18,7 +18,15 @@ from service.metadata.record import MetadataRecord, read
 _KIND: Final = "audit"
 _KEY_START: Final = b'["audit",'
 SIDE_CHARS_MAX: Final = 4_096
+"""Most characters of JSON that are kept of a value before or after a change.
+
+Each instance has all entries in memory, up to `audit_records_max`.
+"""
 TEXT_CHARS_MAX: Final = 1_000
+"""Most characters of a text, and of the beginning of a value that is longer than `SIDE_CHARS_MAX`.
+
+It bounds what a caller can write: path, query and reason are theirs.
+"""
 
 
 class AuditRecord(NamedTuple):

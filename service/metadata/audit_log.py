@@ -20,10 +20,19 @@ from service.queries.errors import Unavailable
 from state.model import PartitionId
 
 _PATIENCE_S: Final = 5.0
+"""How long a change waits for its audit entry; without the entry it is not made.
+
+More than the producer's `message.timeout.ms` (4 s), so the client reports the cause before.
+"""
 _POLL_S: Final = 0.01
+"""How long one poll waits: a delivery report ends it, and the deadline is checked between two."""
 SURPLUS_MIN: Final = 100
 """Entries beyond the limit are deleted only once there are this many of them."""
 _AT_ONCE_MAX: Final = 1_000
+"""Most entries that one change deletes, for which its caller waits.
+
+More than `SURPLUS_MIN`; a lower limit of entries is reached over several changes.
+"""
 
 
 class AuditTopic:

@@ -28,9 +28,16 @@ from service.metadata.record import MetadataRecord, read
 _PROBE: Final = ["probe"]
 _RESULT: Final = ["broker"]
 _PATIENCE_S: Final = 10.0
+"""How long one request may take, after which the test has no result and is repeated.
+
+The loop sends no heartbeat during the three of a transaction: half of `HANG_LIMIT_S`.
+"""
 _SLICE_S: Final = 0.005
+"""A read lasts this long even if the record is there, because it waits for a full batch."""
 _PAUSE_S: Final = 0.1
+"""Pause before the committed offset is read again, which may follow the commit a moment later."""
 _RECORDS_MAX: Final = 100
+"""Most records of one read: the three of the test, and those that others write meanwhile."""
 
 
 class BrokerBehaviourTest(NamedTuple):

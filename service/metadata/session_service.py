@@ -23,6 +23,12 @@ from service.metadata.topic import MetadataWriter
 from service.queries.errors import NameInUse, Unavailable
 
 _PATIENCE_S: Final = 15.0
+"""How long a publisher waits until every deciding partition has committed its session.
+
+More than the default of `transaction_timeout_ms` (10 s), since a partition may have to end a
+transaction before. Less than the 30 s after which the publisher gives up the request
+(`ringfence/publisher/session.py`).
+"""
 # A session may have been opened although its response was lost: the retry opens another one.
 _AGAIN: Final = "try again; this opens a new session if one was opened."
 

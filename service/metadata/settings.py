@@ -191,6 +191,10 @@ KIND: Final = "settings"
 FORMAT: Final = 1
 
 KEPT_MAX: Final = 100
+"""How many documents are kept, to be listed and returned to; all readers have them in memory.
+
+A partition that last applied an older one has to apply the settings to all of its caches.
+"""
 
 
 class SettingsRevision(NamedTuple):

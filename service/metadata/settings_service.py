@@ -26,8 +26,14 @@ from service.queries.errors import NotPossible, Unavailable
 from state.offset_metadata import OffsetMetadata, decode
 
 _QUESTION_S: Final = 1.0
+"""How long one request for committed offsets may take, after which all of them count as late.
+
+There is no answer while a transaction is open. The request is repeated until the caller's time is
+up, which the last one may exceed by this.
+"""
 
 _PAUSE_S: Final = 0.02
+"""Pause before the committed offsets are read again: a client waits, and each is a request."""
 
 Has = Callable[[OffsetMetadata], bool]
 
@@ -92,6 +98,10 @@ def _has(committed: TopicPartition, has: Has) -> bool:
 
 
 _SEEN_S: Final = 2.0
+"""How long a change waits until this instance has read it, so that the next request sees it.
+
+It is made in any case. More than the watcher's pause after an error.
+"""
 
 
 class SettingsService:

@@ -25,11 +25,26 @@ from service.metadata.record import MetadataRecord
 from state.model import PartitionId
 
 _RECORDS_MAX: Final = 1_000
+"""Most records of one read, all of which are applied before a loop goes on."""
 _SLICE_S: Final = 0.005
 """A poll lasts this long even at the end of the topic, because it waits for a full batch."""
 _PATIENCE_S: Final = 10.0
+"""How long one request may take, and the reading up to the end.
+
+A loop that writes makes four such steps without a heartbeat (`write_once`): less than
+`HANG_LIMIT_S`, 60 s.
+"""
 _HELD_UP_S: Final = 1.0
+"""After this time without the end, a writer that died is assumed to have left a transaction open.
+
+A writer that is alive usually commits sooner. If it is fenced all the same, it writes once more.
+"""
 _SILENT_S: Final = 30.0
+"""How long a reader may get nothing before it asks whether its client finds a broker.
+
+The topic is silent most of the time, and its reader may be a loop: without a broker the question
+takes two seconds.
+"""
 _PAUSES_S: Final = (0.05, 0.15, 0.4, 1.0)
 """Backoff after another process fenced us, each half as long or half as much again by chance:
 processes that began at once would fence each other at every attempt."""

@@ -21,8 +21,14 @@ from service.metadata.topic import MetadataReader, OnRecord
 from service.queries.errors import Unavailable
 
 _POLL_S: Final = 0.1
+"""How long one poll waits for a full batch: other threads see a new record this much later."""
 _PAUSE_S: Final = 1.0
+"""Pause after an error: each attempt has a new consumer and reads the topic from its beginning."""
 _STOP_S: Final = 2.0
+"""How long a stop waits for the thread: more than a poll or a pause takes.
+
+A thread in a request that the broker does not answer is left behind.
+"""
 
 _log = structlog.stdlib.get_logger(__name__)
 

@@ -22,6 +22,7 @@ ClientError = tuple[KafkaError, PartitionId | None]
 
 _CONSUMER, _PRODUCER = 1, 0
 _SERVED_MAX = 1_000
+"""Most errors of one call, which come alone on the consumer's queue; the next call has the rest."""
 _UNSETTLED_MS: Final = 5
 """The longest wait soon after a partition was assigned again: it may have to be forwarded again."""
 _UNSETTLED_S: Final = 1.0

@@ -36,8 +36,17 @@ from service.peers.signing import PeerKey, RequestOrigin
 from service.queries.registry import Query
 
 CONNECT_S: Final = 1.0
+"""How long connecting may take: a machine that is off delays a query by no more than this."""
 LEFT_ALONE_S: Final = 5.0
+"""How long an instance that was not reached is skipped: it delays one query in this time.
+
+When it is back, answers are partial for this long at most.
+"""
 _CONNECTIONS_MAX: Final = 64
+"""Connections to all instances together; further requests wait for one within their own time.
+
+No more than `api.connections_per_address_max` of the others (64 by default), which close the rest.
+"""
 _REPLY_BYTES_MAX: Final = 256 * 1024 * 1024
 """More than the reply for a million addresses. A registered URL may name any server."""
 _OK: Final = 200

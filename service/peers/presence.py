@@ -22,8 +22,20 @@ from service.peers.client import PeerClient
 from service.queries.status import ServicePhase
 
 _LOOK_S: Final = 0.2
+"""How often the registration is compared with what the watcher has read, which takes no request.
+
+A stop is noticed this much later.
+"""
 _PAUSE_S: Final = 2.0
+"""Mean pause after a registration was written, until the watcher has read it, or was not written.
+
+It is random, since instances that start together would fence each other's writers again.
+"""
 GONE_S: Final = 300.0
+"""How long no query may have reached an instance before another one removes it from the list.
+
+It bounds how long a name without a process stays there. One that still runs registers again.
+"""
 _LEAVE_S: Final = 10.0
 """A broker responds late while other instances take over the partitions."""
 

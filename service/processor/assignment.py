@@ -39,12 +39,28 @@ from state.store import (
 )
 
 _LEAVE_S: Final = 2.0
+"""How long a loop that stops waits until its partitions are revoked.
+
+Less than the six seconds after which the supervisor kills it (its `_LEAVE_S`), so that the consumer
+and the stores can still be closed.
+"""
 
 _LEAVE_SLICE_S: Final = 0.05
+"""How long one call waits: the callback runs in it, and the stop is delayed by one call at most."""
 
 _STABLE_TIMEOUT_S: Final = 2.0
+"""How long the loop waits for the last stable offset of a log, without a heartbeat.
+
+Less than the four seconds after which `/readyz` fails. The first request without an answer ends the
+check of all logs.
+"""
 
 _CHECK_S: Final = 5.0
+"""How often the loop asks whether its consumer finds a broker, which no error reports.
+
+Without a broker each question blocks the loop for two seconds. Several of them fit into the time
+after which a life without a broker ends (`_CUT_OFF_S` in `service/processor/retry.py`).
+"""
 
 
 class Assignment:

@@ -18,6 +18,10 @@ from service.kafka.model import ClusterAdmin
 from state.model import PartitionId
 
 _EVERY_S: Final = 2.0
+"""How often the end offsets of partitions that are not read are refreshed.
+
+The loop waits for the answer, and only the lag in the status needs it.
+"""
 
 
 class Block(NamedTuple):

@@ -46,8 +46,14 @@ from service.kafka.topics import (
 _logger = structlog.stdlib.get_logger(__name__)
 
 _REFRESH_S: Final = 30.0
+"""How often the topics and their ids are refreshed; a new topic of an expression waits for it.
+
+The loop waits for the answers of the broker, so more often would delay records. After an error that
+puts a topic in doubt, the loop asks at once (`suspect`).
+"""
 
 _MISSING_REFRESH_S: Final = 3.0
+"""The same while a named input does not exist: it is read within seconds of its creation."""
 
 
 def internal_topics(

@@ -20,10 +20,13 @@ from state.store import StoreCorruptError, StoreStats
 from state.strategies.base import CommittedState, Occupancy
 
 _BUSY_SCANS_MAX: Final = 32
+"""Addresses of one scan while records arrive: they wait for it, about a millisecond."""
 
 _IDLE_SCANS_MAX: Final = 128
+"""Addresses of one scan while none arrive: a record may wait for some four milliseconds."""
 
 _BUSY_PAUSE_S: Final = 0.25
+"""Least time between two scans while records arrive: below half a percent of the loop's time."""
 
 
 class OccupancyScanner:
@@ -89,8 +92,16 @@ def _measure(
 
 
 PERIOD_S: Final = 5.0
+"""How often caches and stores are measured for metrics, between two batches.
+
+As often as the console takes a sample of the metrics (`api/console/history.py`).
+"""
 
 _OTHERS_MAX: Final = 5_000
+"""Cached addresses whose ids are counted for the label `_other`: records wait for each measurement.
+
+The ids of addresses that were used less recently are missing from that metric.
+"""
 
 
 class StateSampler:

@@ -24,8 +24,8 @@ from service.processor.assignment import Assignment
 from service.processor.reporter import Reporter
 from state.model import PartitionId
 
-# Measured: with fewer the calls cost more, with more the cache is too small.
 _AT_ONCE: Final = 1_024
+"""Records of a full piece, as measured: fewer cost more calls, more exceed the CPU's cache."""
 _FIRST: Final = 64
 """The first piece of a life: memory is empty, so each record may load its address."""
 _PIECE_S: Final = 0.25

@@ -8,6 +8,10 @@ from service.dedup.partition import OwnedPartition
 from service.kafka.model import ClusterAdmin
 
 _EVERY_S: Final = 30.0
+"""How often decided records are deleted: until then they take disk space on the brokers.
+
+Each deletion is a request to the broker for all partitions.
+"""
 
 
 class RepartitionPurger:

@@ -43,6 +43,11 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 _PUBLISH_S: Final = 0.25
+"""How often turns publish the status, which takes the positions of all partitions.
+
+With the time until the worker sends it (`_REPORT_S`, `_LOOK_S` in
+`service/supervisor/worker_process.py`) the API's status is half a second old at most.
+"""
 
 _WHY_CODEC: Final = "whether records fit their topics only when compressed; see docs/sizing.md"
 

@@ -21,6 +21,10 @@ from state.store import Store, StorePosition
 from state.strategies.registry import check
 
 _RECORDS_MAX: Final = 5_000
+"""Most small records of one read, all of which are applied before the loop goes on.
+
+Large records are limited by their bytes before (`BoundedReads`).
+"""
 
 
 @dataclass(slots=True)

@@ -15,9 +15,19 @@ from service.processor.reporter import Reporter
 
 _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0)
 """Pauses of the loop, during which it answers no query: a query waits for five seconds at most."""
-# The default of the broker's transaction.max.timeout.ms: no transaction stays open for longer.
 _OPEN_TRANSACTION_S: Final = 900.0
+"""How long partitions may wait for the broker, with turns that succeed, before exit code 3.
+
+It is the default of the broker's `transaction.max.timeout.ms`: no transaction that blocks a
+changelog or a committed offset stays open for longer.
+"""
 _CUT_OFF_S: Final = 20.0
+"""How long clients may find no broker before the life ends, and the next one has new clients.
+
+Twice the longest pause after which librdkafka connects again (`reconnect.backoff.max.ms`, 10 s by
+default), so clients that still know their brokers come back by themselves. A new life costs more:
+it joins the group again.
+"""
 BROKER_PATIENCE_S: Final = 300.0
 """How long the broker may refuse all work before the process ends with exit code 3."""
 THROTTLED: Final = (

@@ -12,6 +12,11 @@ from service.kafka.model import ClusterAdmin
 from state.model import PartitionId
 
 _EVERY_S: Final = 5.0
+"""How often stuck logs, and partitions without a member, are looked for; the loop waits for both.
+
+Less than `HELD_S`, so a stuck log is found soon after that. Partitions in transit between two
+generations have this time to get a member, since they count when they are found twice.
+"""
 
 HELD_S: Final = 20.0
 """A log without progress for this long is reported: most transactions are shorter."""

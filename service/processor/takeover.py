@@ -204,17 +204,36 @@ def _contradiction(sentence: str) -> ExitError:
 
 
 _COMMITTED_TIMEOUT_S: Final = 0.5
+"""How long a request for committed offsets may block the loop, and all partitions that run.
+
+There is no answer while an earlier transaction is open; the next turn asks again.
+"""
 
 _RESTORE_SLICE_S: Final = 0.05
+"""How long a turn waits for records of changelogs, at most: partitions that run wait with it."""
 
 _BUSY_PAUSE_S: Final = 0.25
+"""How long a postponed partition waits for its next attempt.
+
+Each attempt has the loop wait for several requests to the broker. Less than `_SHORT_GAP_S`, so that
+attempts in a row count as one streak.
+"""
 
 _SHORT_S: Final = 10.0
+"""How long a log must be short before that is believed: a broker that starts may report too little.
+
+What is believed ends the process with exit code 5, or has `on_lost_offset` choose another offset.
+"""
 
 _SHORT_GAP_S: Final = 5.0
 """Reports further apart do not count as one streak: the broker may have restarted in between."""
 
 _STALLED_S: Final = 30.0
+"""How long no replay may advance before its consumer is replaced, which may have lost all brokers.
+
+Longer than partitions of a lost broker are without a leader (`broker.session.timeout.ms`, 9 s by
+default). A replacement is harmless: each replay continues at the position of its store.
+"""
 
 
 class _Blocker(Enum):

@@ -35,10 +35,18 @@ from state.model import Edit, PartitionId
 _log = structlog.stdlib.get_logger(__name__)
 
 _STEP_TIMEOUT_S: Final = 2.0
+"""How long one call to the client may block: the loop's heartbeat is updated between calls.
+
+Less than the four seconds after which `/readyz` fails. Also less than the three after which the
+client may close a connection with a request on it and log nothing: the producer of a transaction
+that took longer is replaced (ADR 17).
+"""
 
 _PAUSE_S: Final = 0.1
+"""Pause before a step is repeated: an error that returns at once must not flood the broker."""
 
 _WAIT_SLICE_S: Final = 0.25
+"""How long one flush waits: the loop then sends a heartbeat and looks for a refused record."""
 
 _REPORTS_S: Final = 1.0
 """How long to wait for reports on the other batches of a transaction that will be aborted."""

@@ -15,6 +15,7 @@ from service.queries.status import RouteCounts
 from service.telemetry.metrics import Metrics
 
 LOGGED_EVERY_S: Final = 60.0
+"""Least time between two lines of a route: a publisher without ids must not flood the log."""
 
 _log = structlog.stdlib.get_logger(__name__)
 

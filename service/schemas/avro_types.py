@@ -47,10 +47,16 @@ _SIZE_MAX: Final = 2**31
 _DOUBLE: Final = struct.Struct("<d")
 _SINGLE: Final = struct.Struct("<f")
 _LONG_BYTES_MAX: Final = 10
+"""Bytes of the longest number of Avro: 64 bits, with seven in each byte."""
 _LONG_OR_NEGATIVE: Final = 0x81
 """Bits of the first byte of a number that has more bytes, or is below 0."""
 _UUID_BYTES: Final = 16
+"""Size of a fixed type that may be a UUID, which has 128 bits."""
 _SCALE_MAX: Final = 1000
+"""Largest scale of a decimal: its text has as many digits, however short the payload is.
+
+A decimal with a larger one is read as bytes.
+"""
 
 
 @dataclass(slots=True, eq=False)

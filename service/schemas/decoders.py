@@ -15,6 +15,7 @@ NOT_OF_THE_DATA: Final = (AssertionError, ImportError, MemoryError, OSError)
 allocate anything, so a lack of memory is the machine's.
 """
 _CAUSE_CHARS_MAX: Final = 200
+"""How much of an error's text is kept: it may quote a schema of a million characters."""
 
 
 class Decoder(Protocol):

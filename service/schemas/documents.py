@@ -39,6 +39,7 @@ WAIT_S: Final = 5.0
 """How long a program without a loop waits for an answer."""
 
 _HEADER_BYTES: Final = 5
+"""A zero byte and four bytes of the schema id: the wire format of Confluent's serializers."""
 _ID_MAX: Final = 2**31 - 1
 """Registries number their schemas with positive integers of 32 bits."""
 

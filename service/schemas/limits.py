@@ -13,6 +13,10 @@ below what Python's default recursion limit permits. Protobuf's own limit of 100
 implementation, and stays.
 """
 CONTAINERS_MIN: Final = 10_000
+"""Records, arrays and maps that an Avro payload may have beside those that its bytes allow.
+
+A small payload of a usual schema may have more of them than bytes.
+"""
 CONTAINERS_PER_BYTE: Final = 4
 """An Avro payload of n bytes may have `CONTAINERS_MIN + CONTAINERS_PER_BYTE * n` records, arrays
 and maps. A record has no bytes of its own, so a schema may wrap a byte in any number of them.

@@ -25,16 +25,30 @@ AT_ONCE: Final = 4
 WANTED_MAX: Final = 1_000
 """How many ids a line holds. Those beyond are wanted again when their partition is read again."""
 FRUITLESS_MAX: Final = 100
+"""How many requests of a line may lead to no schema at once; then `FRUITLESS_PER_S` limits them.
+
+Schemas that are found cost nothing of it, so only ids without a schema slow their route.
+"""
 FRUITLESS_PER_S: Final = 10.0
-"""Requests of a line that may lead to no schema: so many at once, and so many a second."""
+"""How many more a second: the load that such ids of one route put on the registry."""
 GRACE_S: Final = 30.0
 """How long an id has to be refused. A registry that is restarted is back sooner."""
 REMEMBERED_S: Final = 3_600.0
 """For how long an id that was refused is refused without the grace when it is wanted again."""
 REFUSED_MAX: Final = 10_000
+"""How many refused ids are remembered: payloads may name any number.
+
+The oldest makes room, and has the grace again when it is wanted.
+"""
 
 _CLOSE_S: Final = 5.0
+"""How long the end of the process waits for the thread, which cancels its requests at once."""
 _PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Pauses after failures in a row, of an id or of the registry; the last is repeated.
+
+Partitions wait meanwhile, so the first are short. While ids are wanted, the first is also the time
+between two looks at what is due.
+"""
 _NOBODY: Final = 2**31 - 1
 """An id to ask for when none is known: the registry says that it does not have it."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from service.schemas.errors import SchemaUnusableError
 
 _CAUSE_CHARS_MAX: Final = 200
+"""How much of an error's text is kept: it may quote a schema of a million characters."""
 _LABELS: Final[Mapping[str, int]] = {"OPTIONAL": 1, "REQUIRED": 2, "REPEATED": 3}
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 _GROUP: Final = 10

@@ -21,6 +21,7 @@ from service.schemas.proto_part import WRAPPERS, Parts
 from service.schemas.proto_source import file_of
 
 _CAUSE_CHARS_MAX: Final = 200
+"""How much of an error's text is kept: it may quote a schema of a million characters."""
 _OWN: Final = "schema.proto"
 _FIRST: Final = (0,)
 """The indexes of the first type of a file, which nearly all payloads have."""
@@ -33,6 +34,7 @@ _STRING: Final = 9
 _MESSAGES: Final = frozenset({10, 11})
 _AS_THEY_ARE: Final = _MESSAGES | {8, _STRING}
 _BYTES: Final = 12
+"""The number of the field type `bytes` in descriptor.proto, as the numbers beside it."""
 _ENUM: Final = 14
 
 

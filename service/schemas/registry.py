@@ -25,7 +25,12 @@ ANSWER_BYTES_MAX: Final = 1024 * 1024
 _UNKNOWN_CODES: Final = frozenset({40401, 40402, 40403})
 """Error codes of a 404 for an unknown subject, version or schema. Others mean a wrong URL."""
 _REFERENCES_MAX: Final = 200
+"""How many schemas one may refer to, directly or not: each takes a request within `LOOKUP_S`.
+
+They are read recursively, so it also limits the depth.
+"""
 _CAUSE_CHARS_MAX: Final = 200
+"""How much of a cause is kept: it may quote a response of a million bytes."""
 _HEADERS: Final = {
     "Accept": "application/vnd.schemaregistry.v1+json, application/json",
     "Accept-Encoding": "identity",  # the limit of bytes is one of memory too

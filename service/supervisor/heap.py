@@ -22,8 +22,16 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 
 _KEPT_BYTES: Final = 256 * 1024 * 1024
+"""How much free memory glibc keeps at the end of a heap: four batches of 64 MiB.
+
+A batch takes it again without page faults. `FreedMemory` returns it once the process has grown.
+"""
 
 _TAKEN_BYTES: Final = 16 * 1024 * 1024
+"""By how much glibc grows a heap beyond the request: fewer calls than by its default of 128 KiB.
+
+Pages that are never touched take no memory.
+"""
 
 _LARGE_BYTES: Final = 32 * 1024 * 1024
 """The largest threshold that glibc accepts for allocations by mmap."""
@@ -32,6 +40,7 @@ _GROWTH_BYTES: Final = 128 * 1024 * 1024
 """By how much a process may grow before it returns what is free: two batches of 64 MiB."""
 
 _EVERY_S: Final = 0.5
+"""How often the size of the process is read, from one small file; in between it may grow freely."""
 
 _TUNABLES: Final = "GLIBC_TUNABLES"
 

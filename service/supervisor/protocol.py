@@ -116,6 +116,11 @@ ToSupervisor = (
 _DEPTH: Final = 256
 
 _CLOSE_S: Final = 2.0
+"""How long each step of closing may take, which normally ends at once.
+
+An ending worker has two: until the queue has room, and until all is sent. The supervisor's main
+thread has one more before them: until the last messages have arrived.
+"""
 
 In = TypeVar("In")
 

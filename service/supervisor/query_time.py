@@ -10,6 +10,10 @@ from service.clock import Clock
 _SHARE: Final = 1 / 16
 
 _CREDIT_S_MAX: Final = 0.05
+"""Most time for queries between two batches, however little was used before: records wait for it.
+
+While records arrive it is earned in 0.8 s (`_SHARE`).
+"""
 
 _BUSY_S: Final = 0.25
 """A loop counts as busy this long after a record: one turn without records may only mean that the

@@ -79,6 +79,10 @@ def gravest(refusals: Sequence[BaseException]) -> BaseException:
 
 
 _PATIENCE_S: Final = 1.0
+"""How long a scrape waits for the workers, before it has the latest metrics of those that are late.
+
+Less than the scrape timeout of Prometheus, 10 s by default.
+"""
 
 
 class SupervisorMetrics:

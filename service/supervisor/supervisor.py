@@ -25,8 +25,13 @@ from service.supervisor.status import instance_status, running_partitions
 from service.supervisor.worker_handle import WorkerHandle
 
 _FIRST_PAUSE_S: Final = 0.5
+"""The delay after a first end: the partitions of the task wait, and a single end may be chance."""
 
 _PAUSE_MAX_S: Final = 30.0
+"""The longest delay: a task that keeps failing costs no more starts, and resumes this soon.
+
+Processes that end at once reach `FUTILE_MAX` after some two minutes of delays.
+"""
 
 _WELL_S: Final = 60.0
 """A process that ran this long resets the delay."""
@@ -65,11 +70,17 @@ def how_it_ended(code: int) -> str:
 
 
 _LOOK_S: Final = 0.1
+"""How often the workers are looked at; SIGTERM only sets a flag, which is seen this much later."""
 
 _SETTLED_S: Final = 3.0
 """How long partitions stay the same when no worker is joining its group any more."""
 
 _ASLEEP_S: Final = 5.0
+"""Two looks that are further apart show that the supervisor itself was suspended.
+
+It then counts the silence of its workers from now. Far more than `_LOOK_S`, far less than the hang
+limit.
+"""
 
 _UNHEARD_S: Final = 10.0
 """How long after the limit the supervisor kills a worker whose watchdog did not end it."""
@@ -78,11 +89,20 @@ _LINGER_S: Final = 10.0
 """How long a worker that has announced its end may take to exit."""
 
 _COMMIT_S: Final = 15.0
+"""How much longer than `transaction_timeout_ms` a stop may take before workers are killed.
+
+More than the ten seconds for which a commit of unknown outcome is retried (`COMMIT_GRACE_MS`). The
+process manager has to allow at least as much.
+"""
 
 _LEAVE_S: Final = 6.0
 """How long leaving the group may take: a client that is joining first waits for the others."""
 
 ADDRESS_LABELS_MAX: Final = 100
+"""How many addresses that the configuration does not name are labels, divided among the workers.
+
+Each has a series in every metric by address, which the monitoring pays for.
+"""
 
 _FINAL: Final = frozenset(
     {ExitCode.USAGE, ExitCode.BROKER, ExitCode.FENCED, ExitCode.CONTRADICTION}

@@ -32,8 +32,13 @@ _BUSY_MAX_S: Final = 900.0
 """How long CPU time counts as a heartbeat; a ring of a hundred million ids loads within this."""
 
 _EVERY_S: Final = 1.0
+"""How often the loop is checked: a hang is found this much after the limit at the latest."""
 
 _ASLEEP_S: Final = 5.0
+"""Two checks that are further apart show that the process was suspended: silence counts from now.
+
+Far more than `_EVERY_S`, far less than `HANG_LIMIT_S`.
+"""
 
 _WORKING: Final = 0.2
 """A share of one CPU that a thread which only waits never uses."""

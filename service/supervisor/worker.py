@@ -36,13 +36,31 @@ from state.keys import UnknownFormatError
 from state.store import StoreCorruptError, StoreFailedError, Stores
 
 _FENCED_WITHIN_S: Final = 60.0
+"""Fencings that are further apart show no rival: each may be due to an earlier process.
+
+Longer than a rival needs to return: `_FENCED_PAUSE_S` in the same process, half a minute at most if
+its supervisor restarts it.
+"""
 _MEMBER_FENCED_MAX: Final = 4
 """A member may also fence itself: after a broker restart, by a request that it sent before."""
 _START_PATIENCE_S: Final = 20.0
+"""How long a first start waits for the broker: a wrong address or a missing ACL is reported soon.
+
+Less than `BROKER_PATIENCE_S`, which applies once the cluster has answered other requests, or if an
+earlier process of the worker had joined the group.
+"""
 _PAUSE_S: Final = 1.0
+"""Pause before the next loop, or the next attempt to open one: each creates new clients.
+
+Queries wait, and there is no heartbeat: less than the four seconds after which `/readyz` fails.
+"""
 _FENCED_PAUSE_S: Final = (1.0, 4.0)
 """Random: rivals that return at the same time would fence each other again."""
 _CHANGES_MAX: Final = 16
+"""Changes of one turn, each in a transaction for which records wait; the others wait for the next.
+
+Less than `_INBOX_DEPTH` in `service/supervisor/worker_process.py`, which bounds those that wait.
+"""
 
 
 class LoopRunner:

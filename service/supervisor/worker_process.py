@@ -58,7 +58,12 @@ from service.telemetry.tracing import open_tracer
 from state.rocksdb_store import RocksStores
 
 _REPORT_S: Final = 0.2
+"""How often a report is sent while the status is the same, since it has the loop's silence too.
+
+`/readyz` judges by it, and allows four seconds.
+"""
 _LOOK_S: Final = 0.05
+"""How often the reporting thread looks for a new status, which the API shows this much later."""
 _INBOX_DEPTH: Final = 64
 _PR_SET_PDEATHSIG: Final = 1
 _REFUSALS: Final = (Unavailable, NotPossible, NameInUse)

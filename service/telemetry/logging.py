@@ -37,7 +37,15 @@ class _OncePerMinute(logging.Filter):
 
 _REPEATING: Final = ("librdkafka", "opentelemetry")
 _REPEAT_S: Final = 60.0
+"""How long a line of a client is not logged again, though each attempt repeats it.
+
+The log still shows that the trouble lasts.
+"""
 _LINES_MAX: Final = 1_000
+"""How many lines are remembered: they may contain any text.
+
+At more all are forgotten, so each is logged once more.
+"""
 
 
 def configure(stream: TextIO, level: str, form: str = "auto") -> None:

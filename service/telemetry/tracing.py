@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 _PATH: Final = "/v1/traces"
 _EXPORT_S: Final = 5.0
+"""How long an export may take, for which only its own thread waits.
+
+Spans that end meanwhile are queued, and dropped when the queue is full.
+"""
 _FLUSH_MS: Final = 2_000
+"""How long the end of a worker waits for the last spans.
+
+Less than the supervisor gives it to exit (`_LINGER_S`).
+"""
 
 
 class TransactionTrace:

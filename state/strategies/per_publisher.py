@@ -36,8 +36,8 @@ NUMBER_HEADERS: Final = frozenset({PUBLISHER, NUMBER, STREAM, PREVIOUS})
 
 _STAMP: Final = struct.Struct("<BQ")
 _ORIGIN: Final = struct.Struct("<IQQ")
-# Measured roughly: key, entry and their slots in two tables.
 _ENTRY_BYTES: Final = 400
+"""Measured roughly: key, entry and their slots in two tables."""
 
 
 BY_HAND: Final = 2**64 - 1

@@ -43,8 +43,8 @@ from state.strategies.base import (
     verdicts_by_name,
 )
 
-# Measured roughly: id, origin, time and number in two tables.
 _ENTRY_BYTES: Final = 450
+"""Measured roughly: id, origin, time and number in two tables."""
 _LENGTH: Final = struct.Struct(">H")
 _PUBLISHER_BYTES_MAX: Final = 31
 """Longer names are hashed; a SHA-256 is longer than any name that is stored unchanged."""

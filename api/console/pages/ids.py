@@ -14,6 +14,7 @@ from api.console.render import page, shows_problems
 EMPTY_ID: Final = "hex:"
 """Notation of the empty id in a path."""
 AT_ONCE: Final = 1_000
+"""Ids on the page at once: the largest page of the API."""
 
 
 class IdDeadLetters(NamedTuple):
