@@ -142,7 +142,7 @@ def by_distance(
             x = _LEFT + (power - 1 - low) * step + step * (0.08 + 0.42 * row)
             tooltip = f"up to {2**power:,} ids back: {int(value):,} {each.name}"
             drawn.append(_bar(x, y, step * 0.42, each.colour, tooltip))
-    every = math.ceil((high - low + 1) / 12)
+    every = math.ceil((high - low + 1) / _X_LABELS_MAX)
     drawn += _x_labels(
         (_LEFT + (power - low) * step, _short(2**power))
         for power in range(max(low, 0), high + 1, every)

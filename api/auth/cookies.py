@@ -49,7 +49,8 @@ class SessionCookies:
 
     def write(self, login: SignIn) -> str:
         """Return the value of a cookie."""
-        body = json.dumps(login, separators=(",", ":")).encode()
+        # A name with characters beyond ASCII would take three times as much, and be too long.
+        body = json.dumps(login, separators=(",", ":"), ensure_ascii=False).encode()
         return f"{base64url.encode(body)}.{base64url.encode(self._signature(body))}"
 
     def read(self, value: str, now_s: float) -> SignIn | None:

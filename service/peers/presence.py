@@ -1,7 +1,7 @@
 """Presence: keeps this instance registered on the metadata topic while it runs.
 
 The registration is compared with the topic and corrected. So an instance whose record was deleted,
-or whose topic was created again, is registered again within a second. An instance that another one
+or whose topic was created again, is registered again within seconds. An instance that another one
 has not reached for a long time is removed by that instance.
 """
 

@@ -9,7 +9,7 @@ from httpx2 import Headers
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.auth import cookies
+from api.auth import cookies, oidc
 from api.ports import ServiceView
 from service.config.tokens import entry_of
 from tests.api.guarded import HERE, KEY, PEER, TOKENS, claims, client_of, guarded, settings, signed
@@ -151,6 +151,12 @@ def test_who_has_logged_out_is_not_known_by_another_spelling_of_the_cookie(
     ):
         assert asking.access is not None
         assert asking.access._cookies.read(other, time.time()) is None, other
+
+
+def test_the_cookie_of_the_longest_name_is_read_again() -> None:
+    signer = cookies.SessionCookies(b"k")
+    login = cookies.SignIn("\U0001f600" * oidc._NAME_CHARS_MAX, ("admin",) * 4, 9, "0" * 64)
+    assert signer.read(signer.write(login), 0) == login
 
 
 def test_cookies_that_were_signed_out_of_are_remembered_up_to_a_bound(
