@@ -116,6 +116,12 @@ _SCANNED_MAX: Final = 20_000
 Then the job moves on, so that its progress is seen and saved although nothing matches.
 """
 
+STEP_BYTES_MAX: Final = 4 * COMMAND_BYTES_MAX
+"""Keys, values and headers of one step, and up to one read more; all of it is in memory.
+
+Four commands keep owners busy while the next step is read; four jobs may run at a time.
+"""
+
 MISSING: Final = "not-found"
 
 
@@ -159,9 +165,9 @@ class RedriveBatcher:
         After KafkaException dead letters may have been skipped: create a new batcher from the job.
         """
         feed, letters = self._feed, dict[tuple[PartitionId, PartitionId], list[RedrivenRecord]]()
-        count = scanned = matched = 0
+        count = scanned = matched = size_bytes = 0
         skipped = Counter[str]()
-        while not feed.is_over and scanned < _SCANNED_MAX:
+        while not feed.is_over and scanned < _SCANNED_MAX and size_bytes < STEP_BYTES_MAX:
             room = min(letters_max - count, AT_ONCE, self._room)
             if room < 1:
                 break
@@ -178,6 +184,7 @@ class RedriveBatcher:
                     skipped[str(owner)] += 1
                     continue
                 count += 1
+                size_bytes += _size_bytes(letter)
                 stored_in = PartitionId(view.place.topic, view.place.partition)
                 letters.setdefault((owner, stored_in), []).append(letter)
             if not moved:
@@ -276,8 +283,7 @@ def _pieces(letters: Sequence[RedrivenRecord]) -> Iterator[list[RedrivenRecord]]
     piece: list[RedrivenRecord] = []
     size_bytes = 0
     for letter in letters:
-        own_bytes = sum(len(value or b"") for _, value in letter.headers)
-        own_bytes += len(letter.own_key or b"") + len(letter.own_value or b"")
+        own_bytes = _size_bytes(letter)
         if piece and (len(piece) == AT_ONCE or size_bytes + own_bytes > COMMAND_BYTES_MAX):
             yield piece
             piece, size_bytes = [], 0
@@ -285,3 +291,8 @@ def _pieces(letters: Sequence[RedrivenRecord]) -> Iterator[list[RedrivenRecord]]
         size_bytes += own_bytes
     if piece:
         yield piece
+
+
+def _size_bytes(letter: RedrivenRecord) -> int:
+    in_headers = sum(len(value or b"") for _, value in letter.headers)
+    return in_headers + len(letter.own_key or b"") + len(letter.own_value or b"")

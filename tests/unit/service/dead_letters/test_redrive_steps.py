@@ -9,6 +9,7 @@ from service.dead_letters.reader import RecordChunk
 from service.dead_letters.redrive_steps import (
     COMMAND_BYTES_MAX,
     MISSING,
+    STEP_BYTES_MAX,
     DeadLetterFeed,
     RedriveBatcher,
     RedriveStep,
@@ -229,6 +230,18 @@ def test_a_command_counts_keys_and_headers_too(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr("service.dead_letters.redrive_steps.COMMAND_BYTES_MAX", limit_bytes)
         step = RedriveBatcher(up_to(3), lambda _: EVEN, letters).next(100)
         assert sent(step) == [commands]
+
+
+def test_a_step_of_large_letters_ends_before_it_takes_more_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.dead_letters.redrive_steps.AT_ONCE", 1)
+    letters = Letters(*range(6), sizes_bytes=(STEP_BYTES_MAX // 4,) * 6)
+    batcher = RedriveBatcher(up_to(6), lambda _: EVEN, letters)
+    first = batcher.next(100)
+    assert (first.letters, first.offset, first.is_last) == (4, 4, False)
+    batcher.advance(first)
+    assert batcher.next(100).letters == 2
 
 
 def test_progress_is_the_sum_of_what_the_owners_have_done() -> None:
