@@ -94,9 +94,9 @@ class DeadLetter(Document):
     def of(cls, letter: dead_letters.DeadLetterView, *, with_payload: bool = False) -> Self:
         """Build the document from a dead letter."""
         return cls(
-            topic=letter.place.topic,
-            partition=letter.place.partition,
-            offset=letter.place.offset,
+            topic=letter.position.topic,
+            partition=letter.position.partition,
+            offset=letter.position.offset,
             time=time_of(max(0, letter.time_ms)),
             is_ours=letter.reason is not None,
             reason=letter.reason,
@@ -137,9 +137,9 @@ class StoredRecord(Document):
     def of(cls, record: dead_letters.InputRecord) -> Self:
         """Build the document from a record."""
         return cls(
-            topic=record.place.topic,
-            partition=record.place.partition,
-            offset=record.place.offset,
+            topic=record.position.topic,
+            partition=record.position.partition,
+            offset=record.position.offset,
             time=None if record.time_ms < 0 else time_of(record.time_ms),
             size_bytes=len(record.key or b"") + len(record.value or b""),
             address=record.address,

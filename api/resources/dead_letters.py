@@ -175,8 +175,8 @@ def router(view: ServiceView) -> APIRouter:
         return DeadLetters(
             dead_letters=tuple(map(DeadLetter.of, page.letters)),
             scanned=page.scanned,
-            next_page_token=None if page.place is None else token_of(page.place),
-            complete=page.place is None,
+            next_page_token=None if page.cursor is None else token_of(page.cursor),
+            complete=page.cursor is None,
         )
 
     @routes.get("/v1/dead-letters:summary", responses=_CHECKED, openapi_extra=_HEADERS_NOTE)
@@ -186,7 +186,7 @@ def router(view: ServiceView) -> APIRouter:
     ) -> DeadLetterSummary:
         """Count dead letters by reason, address, topic and hour, in bounded steps."""
         counts = await run_in_threadpool(letters.count, criteria, position_of(page_token))
-        token = None if counts.place is None else token_of(counts.place)
+        token = None if counts.cursor is None else token_of(counts.cursor)
         return DeadLetterSummary.of(counts, token)
 
     @routes.get(

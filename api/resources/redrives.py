@@ -291,7 +291,7 @@ class RedrivePreview(Document):
             by_topic=counts.by_topic,
             by_hour=tuple(HourCount(hour=time_of(at), dead_letters=n) for at, n in hours),
             samples=tuple(map(DeadLetter.of, preview.samples)),
-            complete=counts.place is None,
+            complete=counts.cursor is None,
         )
 
 

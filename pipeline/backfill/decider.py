@@ -334,7 +334,7 @@ class _BatchChecks(Checks):
 
     def pass_on(
         self,
-        place: AddressContext,
+        context: AddressContext,
         record: Record,
         headers: Headers,
         target: OutputTopic,
@@ -343,24 +343,24 @@ class _BatchChecks(Checks):
         blamed: int,
     ) -> bool:
         """Record that the record is accepted."""
-        is_checked = super().pass_on(place, record, headers, target, claim, repetition, blamed)
+        is_checked = super().pass_on(context, record, headers, target, claim, repetition, blamed)
         self._at.outputs.clear()
         self._at.replies.clear()
-        self._note(place, record, claim, repetition)
+        self._note(context, record, claim, repetition)
         return is_checked
 
     def reject(
         self,
         record: Record,
         headers: Headers,
-        place: AddressContext | None,
+        context: AddressContext | None,
         claim: Claim,
         why: Rejection,
         blamed: int,
     ) -> None:
         """Record why the record is rejected; no dead letter is written."""
         del headers, blamed
-        self._note(place, record, claim, why)
+        self._note(context, record, claim, why)
 
     def _note(
         self, context: AddressContext | None, record: Record, claim: Claim, why: Rejection | None

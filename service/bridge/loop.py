@@ -61,9 +61,9 @@ class BridgeLoop:
     """One bridge, until it is stopped."""
 
     def __init__(
-        self, config: BridgeConfig, clients: BridgeClients, clock: Clock, watch: BridgeReporter
+        self, config: BridgeConfig, clients: BridgeClients, clock: Clock, reporter: BridgeReporter
     ) -> None:
-        self._config, self._clients, self._clock, self._watch = config, clients, clock, watch
+        self._config, self._clients, self._clock, self._reporter = config, clients, clock, reporter
         self._mappings = TopicMappings(config, clients.source, clients.target, clock)
         self.consumer = BridgeConsumer(clients, config.bridge.group_id, clock)
         self.producer = BridgeProducer(clients, clock)
@@ -87,14 +87,14 @@ class BridgeLoop:
         try:
             while not self._stopping:
                 self.turn()
-            self._watch.publish("stopping")
+            self._reporter.publish("stopping")
         finally:
             self.producer.drop()
             self.consumer.close()
 
     def turn(self) -> None:
         """Run one turn: read new records, deliver them, and commit their offsets."""
-        self._watch.beat()
+        self._reporter.beat()
         try:
             self.prepare()
             shipments = self.send()
@@ -153,7 +153,7 @@ class BridgeLoop:
 
     def _committed(self, shipments: list[tuple[SourcePartition, Shipment]]) -> None:
         """Report a committed batch, and forget the refused records that it passed."""
-        self._watch.forwarded(shipments)
+        self._reporter.forwarded(shipments)
         self._settled, self._doubtful = True, False
         self._refused = self._ahead(self._refused)
         self._suspects = self._ahead(self._suspects)
@@ -171,7 +171,7 @@ class BridgeLoop:
     def _not_delivered(self, failure: NotDeliveredError) -> None:
         """Rewind to the committed offsets; records refused alone are dead-lettered next time."""
         fault, suspects = failure.fault, failure.suspects
-        self._watch.not_delivered(fault.cause, of_record=fault.of_record)
+        self._reporter.not_delivered(fault.cause, of_record=fault.of_record)
         if failure.proven:
             for (topic, number), offset in suspects.keys() & self._refused.keys():
                 sentence = (
@@ -208,10 +208,10 @@ class BridgeLoop:
         if not self._doubtful:
             self._failing_since_s, self._failures = None, 0
         if self._mappings.missing:
-            self._watch.wait(f"{', '.join(self._mappings.missing)}; create what is missing")
+            self._reporter.wait(f"{', '.join(self._mappings.missing)}; create what is missing")
         elif not self._doubtful:
-            self._watch.go_on()
-        self._watch.turned(self.consumer)
+            self._reporter.go_on()
+        self._reporter.turned(self.consumer)
         if not self._mappings.open:
             self._clock.sleep(_BACKOFF_S[0])
 
@@ -228,7 +228,7 @@ class BridgeLoop:
         self._late("source", still_s, "nothing to the commit so far")
 
     def _late(self, side: Side, still_s: float, cause: str) -> None:
-        self._watch.beat()
+        self._reporter.beat()
         patience_s = _STOP_S if self._stopping else self._config.bridge.session_timeout_ms / 1000
         if still_s > patience_s:
             self._doubtful = True
@@ -248,7 +248,7 @@ class BridgeLoop:
         cluster = self._config.source if side == "source" else self._config.target
         explain = (self._clients.source if side == "source" else self._clients.target).explain
         sentence = waited_for(cause, explain, named(side, cluster))
-        self._watch.wait(sentence)
+        self._reporter.wait(sentence)
         now_s = self._clock.monotonic_s()
         self._failing_since_s = self._failing_since_s or now_s
         if now_s - self._failing_since_s > self._patience_s:

@@ -71,7 +71,7 @@ class DeadLetterTally:
         self._matched += 1
         self._reasons[view.reason] += 1
         self._addresses[NONE if view.address is None else view.address] += 1
-        self._topics[view.place.topic] += 1
+        self._topics[view.position.topic] += 1
         self._hours_ms[view.time_ms // _HOUR_MS * _HOUR_MS] += 1
 
     def counts(self, scanned: int, cursor: object | None) -> DeadLetterCounts:
@@ -88,7 +88,7 @@ class DeadLetterTally:
             by_address=addresses,
             by_topic=dict(self._topics),
             by_hour_ms=dict(self._hours_ms),
-            place=cursor,
+            cursor=cursor,
         )
 
 
@@ -142,7 +142,7 @@ class DeadLetterBrowser:
     def page(
         self,
         wanted: DeadLetterFilter,
-        place: object | None,
+        cursor: object | None,
         limit: int,
         *,
         newest: bool,
@@ -152,7 +152,7 @@ class DeadLetterBrowser:
 
         With `after`, only those that follow this one in its partition, in the order of the page.
         """
-        offsets = None if place is None else _offsets_of(place, newest=newest)
+        offsets = None if cursor is None else _offsets_of(cursor, newest=newest)
         with self.reading() as (clients, consumer):
             log = self.log_of(wanted, clients, consumer)
             if after is not None:
@@ -161,31 +161,31 @@ class DeadLetterBrowser:
                 return self._newest(consumer, log, wanted, offsets, limit)
             return self._oldest(consumer, log, wanted, offsets, limit)
 
-    def one(self, place: DeadLetterPosition) -> DeadLetterView | Absence:
+    def one(self, position: DeadLetterPosition) -> DeadLetterView | Absence:
         """Return the dead letter at a position, or why there is none."""
         with self.reading() as (clients, consumer):
-            found = self._message(place, self.topics(clients), clients, consumer)
+            found = self._message(position, self.topics(clients), clients, consumer)
             return found if isinstance(found, Absence) else to_view(found)
 
-    def record(self, place: DeadLetterPosition) -> InputRecord | Absence:
+    def record(self, position: DeadLetterPosition) -> InputRecord | Absence:
         """Return the record at a position of an input of the group, or why there is none."""
         config = self._config()
         with self.reading() as (clients, consumer):
             inputs = resolve(config.routes, clients.cluster.names(), config.service.group_id)
-            found = self._message(place, inputs, clients, consumer)
+            found = self._message(position, inputs, clients, consumer)
             if isinstance(found, Absence):
                 return found
             begin_transaction(monotonic())
-            return to_record(found, inputs[place.topic])
+            return to_record(found, inputs[position.topic])
 
     def count(
-        self, wanted: DeadLetterFilter, place: object | None, on_match: OnMatch | None = None
+        self, wanted: DeadLetterFilter, cursor: object | None, on_match: OnMatch | None = None
     ) -> DeadLetterCounts:
         """Count matching dead letters from a cursor on, up to the limit of one request.
 
         `on_match` is called with each of them.
         """
-        offsets = {} if place is None else _offsets_of(place, newest=False)
+        offsets = {} if cursor is None else _offsets_of(cursor, newest=False)
         with self.reading() as (clients, consumer):
             log = self.log_of(wanted, clients, consumer)
             starts = {each: offsets.get(each, start) for each, (start, _) in log.items()}
@@ -267,23 +267,23 @@ class DeadLetterBrowser:
 
     def _message(
         self,
-        place: DeadLetterPosition,
+        position: DeadLetterPosition,
         topics: Collection[str],
         clients: Clients,
         consumer: Consumer,
     ) -> Message | Absence:
         """Return the message at a position of one of these topics, or why there is none."""
-        info = clients.cluster.topics([place.topic] if place.topic in topics else [])
+        info = clients.cluster.topics([position.topic] if position.topic in topics else [])
         if not info:
             return Absence("topic")
-        if place.partition >= info[place.topic].partitions:
+        if position.partition >= info[position.topic].partitions:
             return Absence("partition")
-        source = PartitionId(place.topic, place.partition)
+        source = PartitionId(position.topic, position.partition)
         start = clients.cluster.starts([source])[source]
         end = clients.cluster.ends([source])[source]
-        if not start <= place.offset < end:
-            return Absence("deleted" if place.offset < start else "end", start, end)
-        scan = self._scan(consumer, {source: place.offset}, {source: place.offset + 1}, 1)
+        if not start <= position.offset < end:
+            return Absence("deleted" if position.offset < start else "end", start, end)
+        scan = self._scan(consumer, {source: position.offset}, {source: position.offset + 1}, 1)
         found = next(iter(scan), None)
         if found is not None:
             return found
@@ -319,7 +319,7 @@ class DeadLetterBrowser:
                 found.append(view)
             if len(found) == limit:
                 break
-        found.sort(key=lambda view: (view.time_ms, view.place))
+        found.sort(key=lambda view: (view.time_ms, view.position))
         cursor = None if scan.is_done else _cursor("oldest", scan.positions)
         return DeadLetterPage(tuple(found), scan.scanned, cursor)
 
@@ -348,11 +348,11 @@ class DeadLetterBrowser:
             found += [view for view in map(to_view, scan) if matches(view, wanted)]
             scanned += scan.scanned
             if not scan.is_done:  # an open transaction blocks it: this step does not count
-                found = [v for v in found if v.place.offset >= reached[_source(v)]]
+                found = [v for v in found if v.position.offset >= reached[_source(v)]]
                 break
             reached, step = starts, 2 * step
         page = _newest_of(found, limit)
-        given = {_source(view): view.place.offset for view in page}
+        given = {_source(view): view.position.offset for view in page}
         for each in {_source(view) for view in found}:
             if sum(_source(view) == each for view in found) > sum(_source(v) == each for v in page):
                 reached[each] = given.get(each, below[each])
@@ -366,25 +366,25 @@ def _newest_of(found: Iterable[DeadLetterView], limit: int) -> list[DeadLetterVi
     for view in found:
         by_source.setdefault(_source(view), []).append(view)
     for views in by_source.values():
-        views.sort(key=lambda view: view.place.offset, reverse=True)
+        views.sort(key=lambda view: view.position.offset, reverse=True)
     return list(islice(merge(*by_source.values(), key=lambda view: -view.time_ms), limit))
 
 
 def _following(
-    place: DeadLetterPosition, log: Mapping[PartitionId, tuple[int, int]], *, newest: bool
+    position: DeadLetterPosition, log: Mapping[PartitionId, tuple[int, int]], *, newest: bool
 ) -> dict[PartitionId, tuple[int, int]]:
     """Return the offsets beyond a dead letter in its partition: below it, or above it."""
-    source = PartitionId(place.topic, place.partition)
+    source = PartitionId(position.topic, position.partition)
     if source not in log:
         return {}
     start, end = log[source]
     if newest:
-        return {source: (start, max(start, min(end, place.offset)))}
-    return {source: (min(end, max(start, place.offset + 1)), end)}
+        return {source: (start, max(start, min(end, position.offset)))}
+    return {source: (min(end, max(start, position.offset + 1)), end)}
 
 
 def _source(view: DeadLetterView) -> PartitionId:
-    return PartitionId(view.place.topic, view.place.partition)
+    return PartitionId(view.position.topic, view.position.partition)
 
 
 def _from_time(

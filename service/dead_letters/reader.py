@@ -46,8 +46,8 @@ def to_view(message: Message) -> DeadLetterView:
 def to_record(message: Message, route: InputRoute) -> InputRecord:
     """Parse a message of an input of this route, headers included; do this once per message."""
     headers = _readable_headers(message)
-    place = _position(message)
-    source = InputPartition(PartitionId(place.topic, place.partition), route, 0)
+    position = _position(message)
+    source = InputPartition(PartitionId(position.topic, position.partition), route, 0)
     address = identifier = error = None
     try:
         address = source.address(message, headers)
@@ -57,7 +57,7 @@ def to_record(message: Message, route: InputRoute) -> InputRecord:
     except RegistryUnavailableError as unavailable:
         error = f"the route needs {unavailable}"
     return InputRecord(
-        place,
+        position,
         message.timestamp()[1],
         message.key(),
         message.value(),

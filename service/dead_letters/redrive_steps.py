@@ -96,7 +96,7 @@ class DeadLetterFeed:
     ) -> tuple[list[DeadLetterView], int]:
         offsets = self._named[source]
         named = set(offsets[bisect_left(offsets, start) : bisect_left(offsets, reached)])
-        found = [view for view in views if view.place.offset in named]
+        found = [view for view in views if view.position.offset in named]
         return found, len(named) - len(found)
 
 
@@ -185,7 +185,7 @@ class RedriveBatcher:
                     continue
                 count += 1
                 size_bytes += _size_bytes(letter)
-                stored_in = PartitionId(view.place.topic, view.place.partition)
+                stored_in = PartitionId(view.position.topic, view.position.partition)
                 letters.setdefault((owner, stored_in), []).append(letter)
             if not moved:
                 break

@@ -204,7 +204,8 @@ def set_publisher_position(
 ) -> Iterator[Sequence[Output]]:
     """Fill the plan with a publisher's position that an administrator sets; no record is read.
 
-    `writes` is the input partition that the publisher writes; `Numbers.place` describes `missing`.
+    `writes` is the input partition that the publisher writes; `Numbers.set_position` says what
+    `missing` is.
     """
     decider = _Decider(partition, rules, plan)
     decider.set_position(address, claim, writes, missing)
@@ -402,7 +403,7 @@ class _Decider:
         context = self._contexts.at(address)
         numbers, at = context.strategy.numbers, Origin(*writes, 0, self._progress.time_ms)
         assert numbers is not None  # the settings were checked
-        numbers.place(context.draft, claim, at, missing)
+        numbers.set_position(context.draft, claim, at, missing)
 
     def remember(self, address: str, ids: Sequence[KnownId], now_ms: int) -> int:
         """Remember imported ids; return the partition's time afterwards, as if read as records."""

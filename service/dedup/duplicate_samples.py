@@ -48,7 +48,7 @@ class DuplicateSample(NamedTuple):
         return cls(route, source, offset, kept, original, without, is_oversized)
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """The position of the duplicate in its input, as dead letters name it."""
         return f"{self.source.topic}-{self.source.partition}@{self.offset}"
 

@@ -83,12 +83,14 @@ class RedriveJob(NamedTuple):
 
         It may have skipped the dead letter, for example because no route has its input.
         """
-        if self.order.letters and letter.place not in self.order.letters:
+        if self.order.letters and letter.position not in self.order.letters:
             return False
         return matches(letter, self.order.filter) and any(
-            span[:2] == letter.place[:2]
-            and span.start <= letter.place.offset < span.end
-            and (number < self.span or (number == self.span and letter.place.offset < self.offset))
+            span[:2] == letter.position[:2]
+            and span.start <= letter.position.offset < span.end
+            and (
+                number < self.span or (number == self.span and letter.position.offset < self.offset)
+            )
             for number, span in enumerate(self.spans)
         )
 

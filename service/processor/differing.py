@@ -40,6 +40,6 @@ class DifferingLog:
             _log.warning(
                 "duplicate_differs",
                 route=sample.route,
-                duplicate=sample.place,
+                duplicate=sample.position,
                 original=str(sample.original),
             )

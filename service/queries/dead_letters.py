@@ -48,7 +48,7 @@ class DeadLetterFilter(NamedTuple):
 class DeadLetterView(NamedTuple):
     """A dead letter as read; `reason` and `source` are None if Ringfence did not write it."""
 
-    place: DeadLetterPosition
+    position: DeadLetterPosition
     time_ms: int
     """Time of the decision."""
     reason: str | None
@@ -70,7 +70,7 @@ class DeadLetterView(NamedTuple):
 class InputRecord(NamedTuple):
     """A record of an input as it is in its topic, to compare with a dead letter."""
 
-    place: DeadLetterPosition
+    position: DeadLetterPosition
     time_ms: int
     """Timestamp of the record; negative if it has none."""
     key: bytes | None
@@ -101,7 +101,7 @@ class DeadLetterPage(NamedTuple):
 
     letters: tuple[DeadLetterView, ...]
     scanned: int
-    place: object | None
+    cursor: object | None
     """The JSON-serialisable cursor of the next page; None at the end."""
 
 
@@ -117,7 +117,7 @@ class DeadLetterCounts(NamedTuple):
     by_topic: dict[str, int]
     by_hour_ms: dict[int, int]
     """By the start of the hour, in ms."""
-    place: object | None
+    cursor: object | None
     """The cursor where the count continues; None at the end."""
 
 
@@ -220,7 +220,7 @@ def view_of(
     parsed = parse_headers(headers)
     envelope = parsed.envelope
     return DeadLetterView(
-        place=position,
+        position=position,
         time_ms=time_ms,
         reason=envelope.get(DeadLetter.REASON),
         cause=envelope.get(DeadLetter.CAUSE),
@@ -242,7 +242,7 @@ def letter_of(view: DeadLetterView) -> RedrivenRecord | None:
         return None
     topic, partition, offset, timestamp_ms = view.source
     return RedrivenRecord(
-        at=view.place.offset,
+        at=view.position.offset,
         topic=topic,
         partition=partition,
         own_offset=offset,

@@ -324,7 +324,7 @@ class Numbers(Protocol):
         """Yield every publisher."""
         ...
 
-    def place(self, draft: Draft, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
+    def set_position(self, draft: Draft, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
         """Set a publisher to the number of the claim, whatever its position was before.
 
         `at` names the partition that it writes; the `missing` numbers were never accepted.

@@ -253,7 +253,7 @@ class PublisherDraft(Generic[E]):
         """Return the empty claim: what a publisher has sent is not taken back."""
         return NO_CLAIM
 
-    def place(self, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
+    def set_position(self, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
         """Set a publisher to the number of the claim, as `Numbers.place` describes."""
         assert self._numbers is not None  # it has called
         name, origin = claim.publisher or "", at._replace(offset=BY_HAND)
@@ -395,9 +395,9 @@ class PublisherNumbers(Generic[E]):
             missing = None if self.rule.missing is None else self.rule.missing(entry, settings)
             yield HeldNumber(publisher, self.rule.standing(entry), missing)
 
-    def place(self, draft: Draft, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
+    def set_position(self, draft: Draft, claim: Claim, at: Origin, missing: Iterable[int]) -> None:
         """Set a publisher to the number of the claim, whatever its position was before."""
-        cast("PublisherDraft[E]", draft).place(claim, at, missing)
+        cast("PublisherDraft[E]", draft).set_position(claim, at, missing)
 
 
 def required(number: int | None) -> int:

@@ -129,7 +129,7 @@ class InMemoryRing:
         committed, floor = self.next, self.floor
         following = committed + len(added.ids)
         number_of = known.setdefault
-        add_id, add_spot = added.ids.append, added.packed_positions.append
+        add_id, add_position = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
         self._drafted = added.ids
 
@@ -146,7 +146,7 @@ class InMemoryRing:
                 known[identifier] = following
             following += 1
             add_id(identifier)
-            add_spot(packed_position)
+            add_position(packed_position)
             add_time(time_ms)
             return None
 
@@ -306,7 +306,7 @@ class IndexedRing:
         drafted, committed, floor = self._drafted, self._committed, self.floor
         may_hold = self._index.membership_test()
         following = self.next + len(added.ids)
-        add_id, add_spot = added.ids.append, added.packed_positions.append
+        add_id, add_position = added.ids.append, added.packed_positions.append
         add_time = added.times_ms.append
 
         def admit(identifier: bytes, packed_position: int, time_ms: int) -> int | None:
@@ -321,7 +321,7 @@ class IndexedRing:
             drafted[identifier] = following
             following += 1
             add_id(identifier)
-            add_spot(packed_position)
+            add_position(packed_position)
             add_time(time_ms)
             return None
 

@@ -24,7 +24,7 @@ NOW_MS = 1_700_000_000_000
 PAST = "0-x"
 """A redrive that has ended."""
 LETTER = DeadLetterView(
-    place=DeadLetterPosition("orders.dlq", 0, 7),
+    position=DeadLetterPosition("orders.dlq", 0, 7),
     time_ms=NOW_MS,
     reason="duplicate",
     cause="its id was accepted at orders-3@42 already",
@@ -39,7 +39,7 @@ LETTER = DeadLetterView(
     headers=(("_DUPL_ID", b"id-1"), ("tenant", b"acme")),
 )
 FOREIGN = LETTER._replace(
-    place=DeadLetterPosition("orders.dlq", 0, 8),
+    position=DeadLetterPosition("orders.dlq", 0, 8),
     reason=None,
     cause=None,
     source=None,
@@ -49,7 +49,7 @@ FOREIGN = LETTER._replace(
     original=None,
 )
 ORIGINAL = InputRecord(
-    place=DeadLetterPosition("orders", 3, 42),
+    position=DeadLetterPosition("orders", 3, 42),
     time_ms=NOW_MS - 60_000,
     key=b"customer-5",
     value=b'{"secret": 2}',
@@ -98,18 +98,18 @@ class FakeLetters:
             rows = [
                 each
                 for each in rows
-                if each.place[:2] == after[:2]
-                and (each.place < after if newest else each.place > after)
+                if each.position[:2] == after[:2]
+                and (each.position < after if newest else each.position > after)
             ]
         rest = start + limit if len(rows) > limit else None
         return DeadLetterPage(tuple(rows[:limit]), len(self._letters), rest)
 
     def one(self, place: DeadLetterPosition) -> DeadLetterView | Absence:
-        found = next((each for each in self._letters if each.place == place), None)
+        found = next((each for each in self._letters if each.position == place), None)
         return found or _absence(place, "orders.dlq", 0)
 
     def record(self, place: DeadLetterPosition) -> InputRecord | Absence:
-        found = self._letters and place == ORIGINAL.place
+        found = self._letters and place == ORIGINAL.position
         return ORIGINAL if found else _absence(place, "orders", 3)
 
     def count(self, wanted: DeadLetterFilter, place: object | None) -> DeadLetterCounts:
@@ -124,7 +124,7 @@ class FakeLetters:
             by_address={"orders": len(found)},
             by_topic={"orders.dlq": len(found)},
             by_hour_ms={NOW_MS // 3_600_000 * 3_600_000: len(found)},
-            place=None,
+            cursor=None,
         )
 
 

@@ -99,7 +99,7 @@ def test_one_letter_is_redriven_from_its_page(client: TestClient) -> None:
 def test_the_last_step_says_how_many_go_and_what_the_output_then_holds_twice(
     view: ServiceView,
 ) -> None:
-    other = LETTER._replace(place=LETTER.place._replace(offset=9))
+    other = LETTER._replace(position=LETTER.position._replace(offset=9))
     letters = FakeLetters((LETTER, other))
     client = client_of(replace(view, letters=letters, redrives=FakeRedrives(letters)))
     order = page_of(client, "/console/redrives/count").form("/console/redrives/confirm")

@@ -374,7 +374,7 @@ class RedriveWorld(World):
                 outcome = Outcome(0, 0, "failed")
             wanted[outcome.counted] += bool(outcome.counted)
             if came != outcome[:2]:
-                raise Broken("redrive", f"{self.mode}: {view.place} {view.reason}: {came}")
+                raise Broken("redrive", f"{self.mode}: {view.position} {view.reason}: {came}")
         for place, sent in self.sent.items():
             value = sent.record.value or b""
             redriven = any(view.value == value for view in self.before)

@@ -126,7 +126,7 @@ def test_tail_tells_each_that_comes_once_and_waits_for_a_service_that_is_away(
 ) -> None:
     now_ms = round(time.time() * 1000) + 60_000
     first = LETTER._replace(time_ms=now_ms)
-    second = first._replace(place=DeadLetterPosition("orders.dlq", 1, 0))
+    second = first._replace(position=DeadLetterPosition("orders.dlq", 1, 0))
     assert isinstance(view.letters, FakeLetters)
     letters = view.letters
     steps = iter(

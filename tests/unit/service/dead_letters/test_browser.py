@@ -56,7 +56,7 @@ def paged(
         page = box.page(wanted, place, limit, newest=newest)
         assert (len(page.letters) <= limit, page.scanned <= scanned_max) == (True, True)
         pages.append([int(view.value or b"") for view in page.letters])
-        place = page.place
+        place = page.cursor
     return pages
 
 
@@ -82,7 +82,7 @@ def test_a_page_reads_no_more_than_it_may_and_the_next_one_goes_on(
         pages = paged(living, wanted, limit, newest=newest, scanned_max=scanned_max)
         assert sorted(sum(pages, [])) == list(range(0, 200, step))  # noqa: RUF017 - they are few
     page = box_of(living).page(DeadLetterFilter(reasons=("none",)), None, 5, newest=newest)
-    assert (page.letters, page.scanned, page.place is None) == ((), 64, False)
+    assert (page.letters, page.scanned, page.cursor is None) == ((), 64, False)
 
 
 def test_of_few_that_are_meant_the_newest_are_found_by_longer_and_longer_steps() -> None:
@@ -91,7 +91,7 @@ def test_of_few_that_are_meant_the_newest_are_found_by_longer_and_longer_steps()
     assert [view.time_ms for view in page.letters] == list(range(800_000, 700_000, -1000))
     assert page.scanned == 200 + 400  # 2 * limit is more than the least step
     page = box.page(DeadLetterFilter(to_ms=5_000), None, 9, newest=True)
-    assert (len(page.letters), page.scanned, page.place) == (5, 1_000, None)
+    assert (len(page.letters), page.scanned, page.cursor) == (5, 1_000, None)
     page = box.page(DeadLetterFilter(to_ms=938_000), None, 62, newest=True)
     assert (len(page.letters), page.scanned) == (62, 124)
 
@@ -113,7 +113,7 @@ def test_a_page_ends_after_four_seconds_of_reading() -> None:
     living = filled(1_000, 1)
     living.cluster.chance = Slow(DLQ, at_once=0, ms=3_000)
     page = box_of(living).page(DeadLetterFilter(reasons=("none",)), None, 5, newest=True)
-    assert (page.letters, page.scanned, page.place is None) == ((), 64 + 64, False)
+    assert (page.letters, page.scanned, page.cursor is None) == ((), 64 + 64, False)
 
 
 def test_what_was_not_read_in_time_comes_on_the_next_page() -> None:
@@ -123,7 +123,7 @@ def test_what_was_not_read_in_time_comes_on_the_next_page() -> None:
     page = box.page(wanted, None, 30, newest=True)
     assert [int(view.value or b"") for view in page.letters] == list(range(999, 935, -3))
     slow.at_once = 1_000
-    page = box.page(wanted, page.place, 30, newest=True)
+    page = box.page(wanted, page.cursor, 30, newest=True)
     assert [int(view.value or b"") for view in page.letters] == list(range(933, 843, -3))
 
 
@@ -136,7 +136,7 @@ def test_letters_from_a_time_on_are_counted_and_shown() -> None:
         wanted = DeadLetterFilter(from_ms=from_ms)
         times_ms = {time_ms for time_ms in left if time_ms >= from_ms}
         counts = box.count(wanted, None)
-        assert (counts.matched, counts.scanned, counts.place) == (len(times_ms),) * 2 + (None,)
+        assert (counts.matched, counts.scanned, counts.cursor) == (len(times_ms),) * 2 + (None,)
         page = box.page(wanted, None, 50, newest=True)
         assert {view.time_ms for view in page.letters} == times_ms
 
@@ -156,7 +156,7 @@ def test_where_no_topic_exists_yet_there_are_no_letters() -> None:
     box = box_of(living)
     for wanted in (ALL, DeadLetterFilter(from_ms=1)):
         page = box.page(wanted, None, 5, newest=True)
-        assert (page.letters, page.scanned, page.place) == ((), 0, None)
+        assert (page.letters, page.scanned, page.cursor) == ((), 0, None)
 
 
 def absence(found: DeadLetterView | InputRecord | Absence) -> str:
@@ -202,9 +202,9 @@ def test_records_held_up_by_an_open_transaction_appear_on_the_next_page(*, newes
     first, counted = box.page(ALL, None, 50, newest=newest), box.count(ALL, None)
     assert (len(first.letters), counted.scanned) == (0 if newest else 5, 5)
     producer.commit_transaction(1)
-    second = box.page(ALL, first.place, 50, newest=newest)
+    second = box.page(ALL, first.cursor, 50, newest=newest)
     assert len(first.letters) + len(second.letters) == 6
-    assert (second.place, box.count(ALL, counted.place).scanned) == (None, 1)
+    assert (second.cursor, box.count(ALL, counted.cursor).scanned) == (None, 1)
 
 
 def test_a_letter_is_found_at_its_position_or_reported_missing_at_once() -> None:
@@ -216,7 +216,7 @@ def test_a_letter_is_found_at_its_position_or_reported_missing_at_once() -> None
     for number in (1, 2):
         found = box.one(DeadLetterPosition(DLQ, 1, number))
         assert isinstance(found, DeadLetterView)
-        assert (found.place.offset, found.value) == (number, b"v")
+        assert (found.position.offset, found.value) == (number, b"v")
     assert box.one(DeadLetterPosition(DLQ, 1, 0)) == Absence("deleted", 1, 3)
     assert box.one(DeadLetterPosition(DLQ, 1, 3)) == Absence("end", 1, 3)
     assert box.one(DeadLetterPosition(DLQ, 0, 0)) == Absence("end", 0, 0)
@@ -231,11 +231,11 @@ def test_the_next_letter_of_a_partition_follows_in_the_order_of_the_page(*, newe
     box, wanted = box_of(filled(40)), DeadLetterFilter(reasons=("expired",))
     log = box.page(wanted, None, 100, newest=False).letters
     for partition in (0, 1):
-        mine = [view.place for view in log if view.place.partition == partition]
+        mine = [view.position for view in log if view.position.partition == partition]
         mine = mine[::-1] if newest else mine
         walked = mine[:1]
         while page := box.page(wanted, None, 1, newest=newest, after=walked[-1]).letters:
-            walked += [view.place for view in page]
+            walked += [view.position for view in page]
         assert walked == mine
     for place in (DeadLetterPosition("orders", 0, 0), DeadLetterPosition(DLQ, 9, 0)):
         assert box.page(ALL, None, 1, newest=newest, after=place) == ((), 0, None)
@@ -247,7 +247,11 @@ def test_the_original_is_read_from_inputs_alone() -> None:
     box = box_of(living)
     found = box.record(DeadLetterPosition("orders", 0, 1))
     assert isinstance(found, InputRecord)
-    assert (found.place.offset, found.value, dict(found.headers)) == (1, b"b", {DUPLICATE_ID: b"b"})
+    assert (found.position.offset, found.value, dict(found.headers)) == (
+        1,
+        b"b",
+        {DUPLICATE_ID: b"b"},
+    )
     for topic, offset, why in ((DLQ, 0, "topic"), ("orders", 2, "end"), ("none", 0, "topic")):
         assert absence(box.record(DeadLetterPosition(topic, 0, offset))) == why
 
@@ -307,15 +311,15 @@ def test_a_count_goes_on_where_it_ended_and_shows_what_it_counts(
     box, seen, place, scanned = box_of(filled(20, 1)), list[DeadLetterView](), None, list[int]()
     for _ in range(3):
         counts = box.count(DeadLetterFilter(reasons=("expired",)), place, seen.append)
-        place = counts.place
+        place = counts.cursor
         scanned.append(counts.scanned)
     assert (scanned, counts.matched, place) == ([8, 8, 4], 1, None)
-    assert [view.place.offset for view in seen] == list(range(0, 20, 3))
+    assert [view.position.offset for view in seen] == list(range(0, 20, 3))
     places = [DeadLetterPosition(DLQ, 0, offset) for offset in (4, 99, 1, 2)]
     named = box.count_named(places, seen.append)
-    assert (named.scanned, named.matched, named.place) == (2, 2, 4)
-    assert [view.place.offset for view in seen[-2:]] == [4, 1]
-    assert box.count_named(places[:3], seen.append).place is None
+    assert (named.scanned, named.matched, named.cursor) == (2, 2, 4)
+    assert [view.position.offset for view in seen[-2:]] == [4, 1]
+    assert box.count_named(places[:3], seen.append).cursor is None
 
 
 def test_topics_without_dead_letters_and_invalid_page_tokens_are_refused() -> None:

@@ -22,7 +22,7 @@ def test_letters_are_counted_in_the_hour_of_their_decision() -> None:
 
 
 def test_letters_are_counted_by_their_reasons_and_topics() -> None:
-    elsewhere = LETTER._replace(reason="expired", place=DeadLetterPosition("other", 0, 1))
+    elsewhere = LETTER._replace(reason="expired", position=DeadLetterPosition("other", 0, 1))
     counts = tally_of(LETTER, LETTER, elsewhere).counts(3, None)
     assert counts.by_reason == {"duplicate": 2, "expired": 1}
     assert counts.by_topic == {"dlq": 2, "other": 1}

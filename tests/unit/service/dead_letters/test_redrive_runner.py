@@ -151,7 +151,7 @@ class Topic:
 def even_or_odd(view: DeadLetterView) -> PartitionId | str:
     if view.source is None:
         return "foreign"
-    return PartitionId("a", view.place.offset % 2)
+    return PartitionId("a", view.position.offset % 2)
 
 
 def job_of(end: int, **changes: object) -> RedriveJob:

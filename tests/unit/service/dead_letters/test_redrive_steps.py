@@ -56,7 +56,7 @@ def named(*offsets: int, end: int = 10_000, shelf: Shelf) -> DeadLetterFeed:
 
 def taken(feed: DeadLetterFeed, records_max: int = 100) -> tuple[list[int], int, bool]:
     views, missing, moved = feed.take(records_max)
-    return [view.place.offset for view in views], missing, moved
+    return [view.position.offset for view in views], missing, moved
 
 
 def test_it_comes_on_span_by_span_and_takes_nothing_from_beyond_an_end() -> None:
@@ -149,7 +149,7 @@ EVEN, ODD = PartitionId("a", 0), PartitionId("a", 1)
 
 
 def even_or_odd(view: DeadLetterView) -> PartitionId | str:
-    return "not-ours" if view.source is None else (EVEN, ODD)[view.place.offset % 2]
+    return "not-ours" if view.source is None else (EVEN, ODD)[view.position.offset % 2]
 
 
 def up_to(end: int, *letters: int, **request: object) -> RedriveJob:

@@ -144,8 +144,8 @@ def test_a_producer_that_is_placed_with_what_it_left_out_is_judged_as_before(
     assert list(kept.held(held.memory, held.settings)) == [
         HeldNumber("P", PublisherPosition(last), missing)
     ]
-    kept.place(draft, said("P", last), at, [*missing, last + 1])
-    kept.place(draft, said("Q", last), at, [last])
+    kept.set_position(draft, said("P", last), at, [*missing, last + 1])
+    kept.set_position(draft, said("Q", last), at, [last])
     assert draft.extent().held == 2
     placed.write(draft)
     for each in (held, placed):
