@@ -15,6 +15,7 @@ from service.dead_letters.owners import DeadLetterOwners
 from service.dead_letters.redrive_coordinator import RedriveCoordinator
 from service.kafka.clients import Clients
 from service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from service.metadata.topic import not_written
 from service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterView,
@@ -129,8 +130,7 @@ class RedriveService:
         try:
             return write()
         except KafkaException as error:
-            sentence = f"The broker answered {error.args[0].name()}; ask again."
-            raise Unavailable(sentence) from error
+            raise not_written(error, "ask again.") from error
 
     def _spans(self, order: RedriveRequest) -> tuple[DeadLetterRange, ...]:
         if order.letters:

@@ -19,7 +19,7 @@ from service.metadata.record import MetadataRecord
 from service.metadata.sessions import SessionRecord, SessionTable, record_of
 from service.metadata.settings import effective_settings
 from service.metadata.settings_service import RevisionBarrier
-from service.metadata.topic import MetadataWriter
+from service.metadata.topic import MetadataWriter, not_written
 from service.queries.errors import NameInUse, Unavailable
 
 _PATIENCE_S: Final = 15.0
@@ -85,8 +85,7 @@ class SessionService:
             revision = self._writer.write(with_config)
             late = self._applied.wait(configs[-1], lambda m: m.revision >= revision, _PATIENCE_S)
         except KafkaException as error:
-            sentence = f"The broker answered {error.args[0].name()}; {_AGAIN}"
-            raise Unavailable(sentence) from error
+            raise not_written(error, _AGAIN) from error
         if late:
             names = ", ".join(late[:5])
             raise Unavailable(f"{len(late)} partitions have not applied it: {names}; {_AGAIN}")

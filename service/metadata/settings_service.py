@@ -20,7 +20,7 @@ from service.metadata.layout import Topology, as_started, contradiction
 from service.metadata.record import MetadataRecord
 from service.metadata.settings import SettingsHistory
 from service.metadata.settings_change import Change, SettingsChange, SettingsSnapshot, checked
-from service.metadata.topic import MetadataWriter
+from service.metadata.topic import MetadataWriter, not_written
 from service.metadata.watcher import MetadataWatcher
 from service.queries.errors import NotPossible, Unavailable
 from state.offset_metadata import OffsetMetadata, decode
@@ -172,11 +172,8 @@ class SettingsService:
         except _NoChangeError:
             return made[-1]
         except KafkaException as error:
-            sentence = (
-                f"The broker answered {error.args[0].name()}; check whether the change was made, "
-                "and try again."
-            )
-            raise Unavailable(sentence) from error
+            again = "check whether the change was made, and try again."
+            raise not_written(error, again) from error
         self._metadata_watcher.wait(revision, _SEEN_S)
         return made[-1]._replace(revision=revision)
 

@@ -22,6 +22,7 @@ from service.kafka.model import ClusterAdmin
 from service.metadata.audit import is_audit
 from service.metadata.image import MetadataImage
 from service.metadata.record import MetadataRecord
+from service.queries.errors import NotPossible, Unavailable
 from state.model import PartitionId
 
 _RECORDS_MAX: Final = 1_000
@@ -224,6 +225,20 @@ class MetadataWriter:
                 self._waiting.discard(thread)
                 if not self._waiting:
                     self._lease.end()
+
+
+def not_written(error: KafkaException, again: str) -> Unavailable | NotPossible:
+    """Return what a client is answered whose change was not written; `again` says what to do then.
+
+    A change that is too large for a record of the topic would be so each time.
+    """
+    if fault_of(error.args[0]).too_large:
+        return NotPossible(
+            "This takes more bytes than a record of the metadata topic may have, a million by "
+            "default: make it smaller, or raise message.max.bytes in [kafka.producer] and "
+            "max.message.bytes of the topic."
+        )
+    return Unavailable(f"The broker answered {error.args[0].name()}; {again}")
 
 
 class _CommitUnknownError(KafkaException):

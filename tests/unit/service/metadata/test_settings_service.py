@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from ringfence.headers import DUPLICATE_ID
 from service.kafka.topics import config_topic
@@ -183,6 +184,14 @@ def test_a_broker_that_does_not_answer_is_reported_as_unavailable() -> None:
     living.faults.at["init_transactions"] = iter([plain(7, "no answer")])
     with pytest.raises(Unavailable, match="try again"):
         edit(editor_of(living), sized(5))
+
+
+def test_a_change_that_is_too_large_for_a_record_is_refused_and_not_tried_again() -> None:
+    living = Living()
+    living.faults.at["produce"] = iter([plain(KafkaError.MSG_SIZE_TOO_LARGE, "too large")])
+    with pytest.raises(NotPossible, match="make it smaller, or raise"):
+        edit(editor_of(living), sized(5))
+    edit(editor_of(living), sized(5))
 
 
 # What would be forgotten.
