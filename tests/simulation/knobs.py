@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 import service.native.ring
-import service.processor.active_settings
 import service.processor.poll
+import service.processor.settings_follower
 import state.cache
 import state.segment
 import state.strategies.ring
@@ -67,7 +67,7 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
         (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
         *((module, "SEGMENT_IDS_MAX", knobs.run_ids_max) for module in runs),
         (service.processor.poll, "_AT_ONCE", knobs.at_once),
-        (service.processor.active_settings, "PIECE_CACHES_MAX", knobs.piece_caches_max),
+        (service.processor.settings_follower, "PIECE_CACHES_MAX", knobs.piece_caches_max),
     )
     with ExitStack() as undo:
         for module, name, value in sizes:
