@@ -28,11 +28,13 @@ _DATA_LOST: Final = (
     "KafkaIllegalStateException",
 )
 
+_WORKER_LATE: Final = ("Python worker failed to connect back",)
+
 # Causes by the names in the text of a failed query, checked in this order. Spark passes on the
 # Kafka client's stack trace only as text, so exception names are all that identifies a cause.
 _CAUSES: Final = (
     (
-        ("Python worker failed to connect back",),
+        _WORKER_LATE,
         1,
         (
             "table {table!r} could not be written, since a Python worker took too long to start: "
@@ -90,6 +92,11 @@ def failure_text(error: BaseException) -> str:
 def is_data_lost(text: str) -> bool:
     """Return whether a query failed because records that it was to read are gone."""
     return any(name in text for name in _DATA_LOST)
+
+
+def is_worker_late(text: str) -> bool:
+    """Return whether a query failed because a Python worker did not start within Spark's limit."""
+    return any(name in text for name in _WORKER_LATE)
 
 
 def query_failed(table: str, servers: str, text: str) -> PipelineError:

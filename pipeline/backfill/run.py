@@ -7,7 +7,7 @@ same batch on the state before it; rows of it that are listed in the table are n
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,7 +25,14 @@ from pipeline.backfill.inputs import BackfillInputs
 from pipeline.backfill.processor import BackfillProcessor
 from pipeline.backfill.slots import SLOT
 from pipeline.config import as_served
-from pipeline.errors import CONTRADICTION, USAGE, PipelineError, failure_text, query_failed
+from pipeline.errors import (
+    CONTRADICTION,
+    USAGE,
+    PipelineError,
+    failure_text,
+    is_worker_late,
+    query_failed,
+)
 from pipeline.source import read_topics
 from pipeline.stopping import stop_requests
 from pipeline.storage import StorageFolder
@@ -326,6 +333,11 @@ def _list_steps(folder: StorageFolder) -> None:
 _WAIT_S: Final = 1
 """How long one call into Spark may block: Ctrl-C and SIGTERM are obeyed between calls."""
 
+_STARTS_MAX: Final = 5
+"""How often a query is started. Spark gives a Python worker ten seconds to connect, which no
+setting changes, and a busy machine may take longer to start one; the first start of five that is
+late brings the worker's modules into memory, so a second late one is rare."""
+
 STREAM_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -400,8 +412,10 @@ def backfill(
     settings = {**STREAM_SETTINGS, "spark.sql.shuffle.partitions": str(limits.tasks)}
     with session_settings(spark, settings):
         records = _stream(spark, source, rows, target, limits)
-        query = _start(judged(records, inputs), target, table_format, limits)
-        _wait(query, source.servers, once=limits.once)
+        decided = judged(records, inputs)
+        run_query(
+            lambda: _start(decided, target, table_format, limits), source.servers, once=limits.once
+        )
     return counted(read_verdicts(spark, folder))
 
 
@@ -509,26 +523,33 @@ def _start(
     return writer.trigger(processingTime=f"{limits.every_s} seconds").start()
 
 
-def _wait(query: StreamingQuery, servers: str, *, once: bool) -> None:
-    """Wait until all is decided, or until the user interrupts.
+def run_query(start: Callable[[], StreamingQuery], servers: str, *, once: bool) -> None:
+    """Run a query until it has ended, or until the user interrupts; raises PipelineError.
 
-    An interrupt ends a continuous run in order; of a single run it raises KeyboardInterrupt.
+    A query that failed because a Python worker took too long to start is started again, which
+    repeats the batch in which it failed. An interrupt ends a continuous run in order; of a single
+    run it raises KeyboardInterrupt.
     """
+    starts = 1
+    while True:
+        try:
+            return _wait(start(), once=once)
+        except StreamingQueryException as error:
+            text = failure_text(error)
+            if starts == _STARTS_MAX or not is_worker_late(text):
+                raise query_failed("verdicts", servers, text) from error
+        starts += 1
+
+
+def _wait(query: StreamingQuery, *, once: bool) -> None:
     try:
         with stop_requests() as stop:
-            while not (stop.is_set() or _ended(query, servers)):
+            while not (stop.is_set() or query.awaitTermination(_WAIT_S)):
                 pass
     finally:
         query.stop()
     if stop.is_set() and once:
         raise KeyboardInterrupt
-
-
-def _ended(query: StreamingQuery, servers: str) -> bool:
-    try:
-        return bool(query.awaitTermination(_WAIT_S))
-    except StreamingQueryException as error:
-        raise query_failed("verdicts", servers, failure_text(error)) from error
 
 
 def bound_to(source: BackfillSource) -> Mapping[str, object]:

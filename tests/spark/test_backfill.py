@@ -3,15 +3,18 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import httpx2
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
+from pyspark.sql.streaming.query import StreamingQuery
 from typer.testing import Result
 
 from pipeline.backfill.decider import SparkRecord
@@ -22,6 +25,7 @@ from pipeline.backfill.run import (
     backfill,
     inputs_of,
     read_verdicts,
+    run_query,
 )
 from pipeline.backfill.seed import seed
 from pipeline.errors import CONTRADICTION, USAGE, PipelineError
@@ -277,3 +281,45 @@ def test_a_wrong_configuration_and_a_folder_without_a_backfill_are_reported(
     assert wrong.exit_code == no_backfill.exit_code == USAGE
     assert "servic" in wrong.stderr
     assert "is not the folder of a backfill" in no_backfill.stderr
+
+
+class FailingQuery(NamedTuple):
+    """A query that fails at once."""
+
+    text: str
+
+    def awaitTermination(self, _timeout_s: float) -> bool:  # noqa: N802 - Spark's name
+        raise StreamingQueryException(self.text)
+
+    def stop(self) -> None:
+        pass
+
+
+class EndedQuery(NamedTuple):
+    """A query that has done its work."""
+
+    def awaitTermination(self, _timeout_s: float) -> bool:  # noqa: N802 - Spark's name
+        return True
+
+    def stop(self) -> None:
+        pass
+
+
+LATE: Final = FailingQuery("Python worker failed to connect back.")
+
+
+@pytest.mark.parametrize(
+    ("starts", "told"),
+    [
+        ([LATE, LATE, EndedQuery()], None),
+        ([LATE] * 5, "took too long to start"),
+        ([LATE, FailingQuery("TopicAuthorizationException")], "check the rights"),
+    ],
+)
+def test_a_query_whose_python_worker_starts_late_is_started_again(
+    starts: Sequence[FailingQuery | EndedQuery], told: str | None
+) -> None:
+    left = list(starts)
+    with nullcontext() if told is None else pytest.raises(PipelineError, match=told):
+        run_query(lambda: cast("StreamingQuery", left.pop(0)), "b:9092", once=True)
+    assert not left
