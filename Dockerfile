@@ -80,7 +80,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
 # The jars by their checksums, and of Java no more than runs them.
 FROM ${JAVA} AS java-build
 WORKDIR /build
-COPY pipeline/jars.pom.xml pipeline/jars.sha256 ./
+COPY pipeline/ringfence_pipeline/jars.pom.xml pipeline/ringfence_pipeline/jars.sha256 ./
 RUN --mount=type=secret,id=settings.xml,target=/root/.m2/settings.xml \
     mvn --batch-mode --quiet --file jars.pom.xml org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DexcludeTransitive=true -DoutputDirectory=/opt/spark-jars \
  && cd /opt/spark-jars && sha256sum --check --strict /build/jars.sha256
@@ -92,11 +92,11 @@ FROM service AS spark
 COPY --from=java-build /opt/java /opt/java
 COPY --from=java-build /opt/spark-jars /opt/spark-jars
 COPY --from=spark-build /opt/spark /opt/spark
-COPY pipeline/__main__.py /opt/ringfence/job.py
+COPY pipeline/ringfence_pipeline/__main__.py /opt/ringfence/job.py
 # Driver and executors run Python in the same environment. A session in one process talks to itself
 # over loopback, and asks nobody for the name of the container.
 ENV JAVA_HOME=/opt/java SPARK_HOME=/opt/spark/pyspark PYTHONPATH=/opt/spark PYSPARK_PYTHON=/opt/ringfence/bin/python RINGFENCE_SPARK_JARS=/opt/spark-jars SPARK_LOCAL_HOSTNAME=localhost
-ENTRYPOINT ["python", "-P", "-m", "pipeline.container"]
+ENTRYPOINT ["python", "-P", "-m", "ringfence_pipeline.container"]
 CMD ["--help"]
 
 # What is built when no target is named.

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Final, NamedTuple
 
 from bench.encoded import registry_url
 from bench.java import classpath
-from service.config.templates import PLAIN
-from service.supervisor.heap import with_heap_tuned
+from ringfence_service.config.templates import PLAIN
+from ringfence_service.supervisor.heap import with_heap_tuned
 from tools.broker.embedded import LAUNCH
 from tools.jars import java_command
+from tools.source_roots import python_path
 
 ROOT: Final = Path(__file__).parents[1]
 QUIX_PYTHON: Final = ROOT / ".venv" / "quix" / "bin" / "python"
@@ -51,6 +53,8 @@ class Stage(NamedTuple):
     """The input of a second route, if there is one."""
     registry: str = ""
     """The URL of the schema registry; by default that of one which ends with this process."""
+    code: Path = ROOT
+    """The checkout whose code runs."""
 
     @property
     def output_beside(self) -> str:
@@ -73,15 +77,15 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
-    """Run an arm from the code in a folder; stop it with SIGTERM, and kill it after a timeout."""
+def running(arm: Arm, stage: Stage) -> Iterator[Running]:
+    """Run an arm; stop it with SIGTERM, and kill it after a timeout."""
     log = stage.folder / f"{arm.name}-{stage.instance}.log"
     # A supervisor starts its workers without the current folder in their path.
-    environ = {**os.environ, "PYTHONPATH": str(folder)}
+    environ = {**os.environ, "PYTHONPATH": python_path(stage.code)}
     with log.open("ab") as output:
         process = subprocess.Popen(
             [*ATTACHED, str(os.getpid()), *arm.command(stage)],
-            cwd=folder,
+            cwd=stage.code,
             env=with_heap_tuned(environ),  # as the supervisor does for its workers
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -105,7 +109,9 @@ def running(arm: Arm, stage: Stage, folder: Path = ROOT) -> Iterator[Running]:
 
 
 def _ringfence(stage: Stage) -> list[str]:
-    return [sys.executable, "-m", "service.main.entry", "serve", "--config", str(_config(stage))]
+    document = tomllib.loads((stage.code / "pyproject.toml").read_text("utf-8"))
+    module, _, _ = document["project"]["scripts"]["ringfence"].partition(":")
+    return [sys.executable, "-m", module, "serve", "--config", str(_config(stage))]
 
 
 def _floor(stage: Stage) -> list[str]:

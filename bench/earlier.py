@@ -125,8 +125,8 @@ def _turns(
 def _turn(venue: Venue, workload: Workload, batch: int, arm: Arm, folder: Path) -> Turn:
     points, before = list[Point](), dict[str, float]()
     with (
-        venue.reading(arm, workload, batch_records=batch) as stage,
-        running(arm, stage, folder) as one,
+        venue.reading(arm, workload, batch_records=batch, code=folder) as stage,
+        running(arm, stage) as one,
     ):
         for point in venue.follow(stage, workload, one.check):
             points.append(point)

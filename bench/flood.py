@@ -27,7 +27,7 @@ from bench.progress import Point
 from bench.series.asking import Spell, Trio, spell
 from bench.venue import free_port, open_venue
 from bench.workload import Workload
-from service.supervisor.watchdog import raise_descriptor_limit
+from ringfence_service.supervisor.watchdog import raise_descriptor_limit
 from tools.errors import ToolError
 
 _HOST: Final = "127.0.0.1"

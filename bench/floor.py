@@ -10,9 +10,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from service.config.load import load
-from service.kafka.clients import KafkaClients
-from service.supervisor.watchdog import calm_garbage_collector
+from ringfence_service.config.load import load
+from ringfence_service.kafka.clients import KafkaClients
+from ringfence_service.supervisor.watchdog import calm_garbage_collector
 
 
 def pass_through(config_path: Path) -> None:

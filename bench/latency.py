@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.arms import Arm, running
 from bench.venue import Venue
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 
 PARTITIONS: Final = 4
 _STAMP: Final = struct.Struct("<q")

@@ -12,13 +12,13 @@ from typing import cast
 from confluent_kafka import KafkaException, TopicPartition
 
 from bench.floor import from_the_start
-from service.config.load import load
-from service.kafka.clients import KafkaClients, Makers
-from service.kafka.io import send
-from service.native.clients import NativeConsumer, NativeProducer
-from service.native.extension import loaded
-from service.native.records import Records
-from service.supervisor.watchdog import calm_garbage_collector
+from ringfence_service.config.load import load
+from ringfence_service.kafka.clients import KafkaClients, Makers
+from ringfence_service.kafka.io import send
+from ringfence_service.native.clients import NativeConsumer, NativeProducer
+from ringfence_service.native.extension import loaded
+from ringfence_service.native.records import Records
+from ringfence_service.supervisor.watchdog import calm_garbage_collector
 
 _AT_ONCE = 1_024
 """Records of a piece, as in the service."""

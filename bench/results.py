@@ -15,7 +15,7 @@ import confluent_kafka
 from bench.artemis import Queue
 from bench.latency import Latency
 from bench.progress import Pace
-from service.clock import product_version
+from ringfence_service.clock import product_version
 
 FOLDER = Path(__file__).with_name("results")
 LATEST = FOLDER / "latest.json"

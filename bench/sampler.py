@@ -19,9 +19,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from service.config.load import load
-from service.main.serve import serve
-from service.supervisor import worker_process as child
+from ringfence_main.serve import serve
+from ringfence_service.config.load import load
+from ringfence_service.supervisor import worker_process as child
 
 INTERVAL_S: Final = 0.0017
 """Not a divisor of any period of the loop."""

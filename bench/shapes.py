@@ -18,15 +18,15 @@ from typing import Final, NamedTuple
 
 from rocksdict import BlockBasedOptions, Options, Rdict, WriteBatch
 
-import state.cache
+import ringfence_state.cache
 from bench.machine import disk_bytes, memory
-from state.cache import Cache
-from state.model import PackedPositions, PartitionId
-from state.rocksdb_store import RocksStores
-from state.store import Identity, StorePosition
-from state.strategies.registry import DEFAULT, STRATEGIES
-from state.strategies.ring import RingContent
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.cache import Cache
+from ringfence_state.model import PackedPositions, PartitionId
+from ringfence_state.rocksdb_store import RocksStores
+from ringfence_state.store import Identity, StorePosition
+from ringfence_state.strategies.registry import DEFAULT, STRATEGIES
+from ringfence_state.strategies.ring import RingContent
+from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
 
 BATCH: Final = 2_500
 STRETCH: Final = 250_000
@@ -50,7 +50,7 @@ class Cost(NamedTuple):
 
 def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
     """Return the service's own ring and store; the ring is compact above `whole_ids_max` ids."""
-    state.cache.WHOLE_IDS_MAX = whole_ids_max  # type: ignore[misc]
+    ringfence_state.cache.WHOLE_IDS_MAX = whole_ids_max  # type: ignore[misc]
     cache, store = Cache(1 << 40), RocksStores(folder).open(_SOURCE)
     offset = 0
 

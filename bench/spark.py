@@ -28,13 +28,13 @@ from bench.results import Spread
 from bench.spark_process import publish, sampled
 from bench.venue import Venue, open_venue
 from bench.workload import Workload
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.run import STREAM_SETTINGS, judged
-from pipeline.backfill.seed import streamed_pages
-from pipeline.session import close_session, open_session
-from pipeline.source import read_topics
-from pipeline.storage import StorageFolder
-from service.config.load import RouteSettings
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.run import STREAM_SETTINGS, judged
+from ringfence_pipeline.backfill.seed import streamed_pages
+from ringfence_pipeline.session import close_session, open_session
+from ringfence_pipeline.source import read_topics
+from ringfence_pipeline.storage import StorageFolder
+from ringfence_service.config.load import RouteSettings
 
 BATCHES: Final = 8
 HELD: Final = 2_000_000

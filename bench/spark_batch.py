@@ -24,10 +24,10 @@ from rich.console import Console
 from bench.finding import Finding, Row
 from bench.machine import MIB
 from bench.spark_process import publish, sampled
-from pipeline.backfill.batch import backfill_at_once
-from pipeline.backfill.run import BackfillSource, BatchLimits, backfill
-from pipeline.session import SessionOptions, close_session, open_session
-from service.config.load import load
+from ringfence_pipeline.backfill.batch import backfill_at_once
+from ringfence_pipeline.backfill.run import BackfillSource, BatchLimits, backfill
+from ringfence_pipeline.session import SessionOptions, close_session, open_session
+from ringfence_service.config.load import load
 from tools.jars import RUN_FOLDER
 
 TABLES: Final = RUN_FOLDER / "bench-history"

@@ -18,7 +18,7 @@ from confluent_kafka import Message, Producer
 
 from bench.encoded import encoded, packed, with_schema
 from bench.workload import Client
-from ringfence.headers import DeadLetter, Reason
+from ringfence_client.headers import DeadLetter, Reason
 
 PER_S: Final = 200
 NEW_EVERY: Final = 100

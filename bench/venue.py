@@ -22,8 +22,8 @@ from bench.arms import Arm, Stage, running
 from bench.machine import busy_s, cpu_s
 from bench.progress import CpuTime, Pace, Point, follow, pace
 from bench.workload import ADDRESS_HEADER, Workload, write
-from ringfence.headers import DUPLICATE_ID
-from service.kafka.model import UNLIMITED
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.kafka.model import UNLIMITED
 from tools.broker.cluster import Broker, open_broker
 from tools.broker.config import choose_ports
 from tools.jars import RUN_FOLDER

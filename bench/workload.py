@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from confluent_kafka import Producer
 
 from bench.encoded import Encoding, encoded, packed, with_schema
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 
 ADDRESS_HEADER: Final = "address"
 _PAYLOADS: Final = 2_000

@@ -134,7 +134,7 @@ static int64_t next_of(const Slots *self, uint32_t tag, uint64_t floor, uint64_t
     return -1;
 }
 
-/* Segments: rows of ids with their origins, in the format of state/segment.py. */
+/* Segments: rows of ids with their origins, in the format of state/ringfence_state/segment.py. */
 
 enum { SEGMENT_FORMAT = 1, SEGMENT_IDS_MAX = 512, HEAD_BYTES = 31, COLUMN_BYTES = 9 };
 
@@ -257,7 +257,7 @@ static Entry entry_at(const Segment *segment, size_t row)
                    .time = item(&segment->times, row)};
 }
 
-/* A Table has the committed numbers of one ring: an index as in state/id_index.py. It keeps the
+/* A Table has the committed numbers of one ring: an index as in state/ringfence_state/id_index.py. It keeps the
  * segments too, if it is not whole only the newest ones: most duplicates come soon. */
 
 enum { RECENT_SEGMENTS = 64 };

@@ -1001,7 +1001,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #define FUNCTIONS_FOR_TESTS
 #endif
 
-/* What service/native/extension.py expects: one more with each change of what is called. */
+/* What service/ringfence_service/native/extension.py expects: one more with each change of what is called. */
 enum { INTERFACE = 6 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-PRODUCT: Final = ("api", "pipeline", "ringfence", "service", "state")
+from tools.source_roots import SOURCE_ROOTS
+
+PRODUCT: Final = SOURCE_ROOTS
 SHARED: Final = {
     "AddressSettings": "the API's document of what service.config calls the same",
     "DeadLetter": "the header names in the client library, and the API's document",

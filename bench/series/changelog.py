@@ -9,8 +9,8 @@ from bench.arms import RINGFENCE, running
 from bench.finding import Finding, Row
 from bench.series.sweeps import PLAIN
 from bench.session import Session
-from ringfence.headers import Headers
-from service.kafka.topics import changelog as changelog_of
+from ringfence_client.headers import Headers
+from ringfence_service.kafka.topics import changelog as changelog_of
 
 
 def changelog(session: Session) -> Finding:

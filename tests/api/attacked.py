@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from api.app import ALL
-from api.restored import require_restored
-from api.server import listening
 from bench.venue import free_port
-from service.peers.protocol import StatusReply
-from service.peers.server import PeerServer
-from service.peers.signing import PeerKey
-from service.queries.inbox import QueryInbox
+from ringfence_api.app import ALL
+from ringfence_api.restored import require_restored
+from ringfence_api.server import listening
+from ringfence_service.peers.protocol import StatusReply
+from ringfence_service.peers.server import PeerServer
+from ringfence_service.peers.signing import PeerKey
+from ringfence_service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.api.guarded import guarded, settings
 

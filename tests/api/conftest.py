@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.ports import ServiceView
-from service.queries.ids import IdLocation
-from service.queries.inbox import QueryInbox
-from service.queries.status import ServiceStatus
+from ringfence_api.ports import ServiceView
+from ringfence_service.queries.ids import IdLocation
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.status import ServiceStatus
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.api.guarded import client_of, guarded, settings
 from tests.fakes.logs import logging_to

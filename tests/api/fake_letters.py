@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from service.dedup.dead_letter import Mode, SourcePosition
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.queries.dead_letters import (
+from ringfence_service.dedup.dead_letter import Mode, SourcePosition
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from ringfence_service.queries.dead_letters import (
     Absence,
     DeadLetterCounts,
     DeadLetterFilter,
@@ -18,7 +18,7 @@ from service.queries.dead_letters import (
     RedriveView,
     matches,
 )
-from service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.errors import NotPossible, Unavailable
 
 NOW_MS = 1_700_000_000_000
 PAST = "0-x"

@@ -8,16 +8,27 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from api.ports import ServiceView
-from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.metadata.audit import AuditHistory, AuditPage, AuditQuery, AuditRecord
-from service.metadata.instances import Registration
-from service.metadata.sessions import SessionRecord
-from service.metadata.settings import SettingsHistory
-from service.metadata.settings_change import Change, SettingsChange, SettingsSnapshot, checked
-from service.peers.protocol import InstanceStatus, PeerFailure, StatusReply
-from service.queries.addresses import (
+from ringfence_api.ports import ServiceView
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import (
+    ApiSettings,
+    Config,
+    KafkaSettings,
+    RouteSettings,
+    ServiceSettings,
+)
+from ringfence_service.metadata.audit import AuditHistory, AuditPage, AuditQuery, AuditRecord
+from ringfence_service.metadata.instances import Registration
+from ringfence_service.metadata.sessions import SessionRecord
+from ringfence_service.metadata.settings import SettingsHistory
+from ringfence_service.metadata.settings_change import (
+    Change,
+    SettingsChange,
+    SettingsSnapshot,
+    checked,
+)
+from ringfence_service.peers.protocol import InstanceStatus, PeerFailure, StatusReply
+from ringfence_service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
     AddressesQuery,
@@ -27,8 +38,8 @@ from service.queries.addresses import (
     DirectoryQuery,
     MemoryStatus,
 )
-from service.queries.errors import NameInUse, NotPossible, Unavailable
-from service.queries.ids import (
+from ringfence_service.queries.errors import NameInUse, NotPossible, Unavailable
+from ringfence_service.queries.ids import (
     ChangeAnswer,
     ClearAddress,
     ForgetId,
@@ -45,9 +56,9 @@ from service.queries.ids import (
     LookupAnswer,
     RememberedId,
 )
-from service.queries.inbox import QueryInbox, QueryService
-from service.queries.partitions import SkipBatch, SkippedBatch
-from service.queries.publishers import (
+from ringfence_service.queries.inbox import QueryInbox, QueryService
+from ringfence_service.queries.partitions import SkipBatch, SkippedBatch
+from ringfence_service.queries.publishers import (
     PublisherAnswer,
     PublisherProgress,
     PublisherQuery,
@@ -55,16 +66,21 @@ from service.queries.publishers import (
     PublishersQuery,
     SetSequence,
 )
-from service.queries.registry import Answer, Query
-from service.queries.settings import CacheEviction, EffectiveSetting, EvictionAnswer, EvictionQuery
-from service.queries.status import (
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.queries.settings import (
+    CacheEviction,
+    EffectiveSetting,
+    EvictionAnswer,
+    EvictionQuery,
+)
+from ringfence_service.queries.status import (
     PartitionStatus,
     RouteCounts,
     ServiceInfo,
     ServiceStatus,
     StatusBoard,
 )
-from service.telemetry.metrics import Metrics
+from ringfence_service.telemetry.metrics import Metrics
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.support.waiting import LIMIT_S
 

@@ -15,12 +15,12 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from api.app import ALL, WITHOUT_STATE, create_app
-from api.auth.authenticate import Authenticator
-from api.auth.oidc import JwksError, KeySet
-from api.ports import ServiceView
-from service.config.model import ApiSettings
-from service.config.tokens import ROLES, entry_of
+from ringfence_api.app import ALL, WITHOUT_STATE, create_app
+from ringfence_api.auth.authenticate import Authenticator
+from ringfence_api.auth.oidc import JwksError, KeySet
+from ringfence_api.ports import ServiceView
+from ringfence_service.config.model import ApiSettings
+from ringfence_service.config.tokens import ROLES, entry_of
 
 HERE: Final = "http://127.0.0.1:8080"
 ISSUER: Final = "https://issuer.example"

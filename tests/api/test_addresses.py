@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from api.app import create_app
-from ringfence.headers import id_text
-from service.queries.ids import IdAnswer, IdQuery
-from service.queries.inbox import QueryInbox
-from service.queries.registry import Query
+from ringfence_api.app import create_app
+from ringfence_client.headers import id_text
+from ringfence_service.queries.ids import IdAnswer, IdQuery
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.registry import Query
 from tests.api.fake_service import RUNNING, Clock, make_view, serving
 
 

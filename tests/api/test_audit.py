@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from api.ports import ServiceView
-from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.ids import ChangeAnswer
-from service.queries.inbox import QueryInbox
-from service.queries.registry import Answer, Query
+from ringfence_api.ports import ServiceView
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
+from ringfence_service.queries.ids import ChangeAnswer
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.registry import Answer, Query
 from tests.api.fake_service import STARTING, Clock, FakeAudit, answering, make_view, running
 from tests.api.guarded import TOKENS, client_of, filled, guarded, operations, settings
 

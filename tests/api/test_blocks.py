@@ -21,11 +21,11 @@ import trustme
 import typer.main
 from starlette.testclient import TestClient
 
-from pipeline.command import app as jobs
-from service.bridge.config import load_lenient as load_bridge
-from service.config.load import BRIDGE_SECTIONS, load_lenient, read_document
-from service.config.tokens import entry_of, new_token
-from service.main.cli import app
+from ringfence_main.cli import app
+from ringfence_pipeline.command import app as jobs
+from ringfence_service.bridge.config import load_lenient as load_bridge
+from ringfence_service.config.load import BRIDGE_SECTIONS, load_lenient, read_document
+from ringfence_service.config.tokens import entry_of, new_token
 from tests.unit.service.cli.test_registry import parsed
 
 ROOT: Final = Path(__file__).parents[2]
@@ -40,7 +40,9 @@ OTHERS: Final = {
     *("cp", "git", "gpg", "cosign", "skopeo", "sha256sum"),
 }
 """Programs that are not ours; the chart's own tests render what `helm` is given."""
-SUBMITTED: Final = re.compile(r"^spark-submit .*pipeline/__main__\.py ", re.MULTILINE)
+SUBMITTED: Final = re.compile(
+    r"^spark-submit .*pipeline/ringfence_pipeline/__main__\.py ", re.MULTILINE
+)
 """The beginning of a submitted job; what follows is as for `ringfence pipeline`."""
 CLIENTS: Final = {"java", "go", "js"}
 """Languages of producers that the wire contract shows; they need their own clients to run."""

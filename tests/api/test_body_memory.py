@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from api.connections import LIMITS
 from bench.machine import Memory, memory_in
-from service.peers.protocol import PATH
+from ringfence_api.connections import LIMITS
+from ringfence_service.peers.protocol import PATH
 from tests.api.guarded import TOKENS
 from tests.support.repository import CHECKOUT
 from tests.support.waiting import LIMIT_S

@@ -10,22 +10,22 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from api.console.pages import find
-from api.console.pages.addresses import is_short
-from api.console.pages.letters import compared
-from api.console.pages.partitions import by_owner
-from api.ports import ServiceView
-from service.dedup.dead_letter import Mode, SourcePosition
-from service.queries.dead_letters import (
+from ringfence_api.console.pages import find
+from ringfence_api.console.pages.addresses import is_short
+from ringfence_api.console.pages.letters import compared
+from ringfence_api.console.pages.partitions import by_owner
+from ringfence_api.ports import ServiceView
+from ringfence_service.dedup.dead_letter import Mode, SourcePosition
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPage,
     DeadLetterPosition,
     RedriveProgress,
 )
-from service.queries.errors import TimedOut
-from service.queries.ids import IdLocation
-from service.queries.registry import Answer, Query
-from service.queries.status import RouteCounts, ServiceStatus, WorkerStatus
+from ringfence_service.queries.errors import TimedOut
+from ringfence_service.queries.ids import IdLocation
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.queries.status import RouteCounts, ServiceStatus, WorkerStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
 from tests.api.fake_letters import FakeLetters, FakeRedrives, sent_job

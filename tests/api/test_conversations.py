@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 from starlette.testclient import TestClient
 
-from api.ports import ServiceView
-from service.queries.addresses import AddressAnswer, AddressQuery, MemoryStatus
-from service.queries.inbox import QueryInbox
-from service.queries.registry import Answer, Query
-from service.queries.settings import EffectiveSetting
-from service.queries.status import ServiceStatus
+from ringfence_api.ports import ServiceView
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery, MemoryStatus
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.queries.settings import EffectiveSetting
+from ringfence_service.queries.status import ServiceStatus
 from tests.api.conversation import Conversation
 from tests.api.fake_letters import FakeLetters, FakeRedrives
 from tests.api.fake_service import (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.ports import ServiceView
-from service.config.tokens import entry_of
-from service.dedup.dead_letter import ID_CHARS_MAX, shown_id
+from ringfence_api.ports import ServiceView
+from ringfence_service.config.tokens import entry_of
+from ringfence_service.dedup.dead_letter import ID_CHARS_MAX, shown_id
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.guarded import TOKENS, client_of, guarded, settings
 

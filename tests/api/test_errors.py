@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from api.hosts import allowed_hosts
-from api.ports import ServiceView
-from service.config.model import ApiSettings
-from service.queries.addresses import AddressQuery
-from service.queries.errors import NotRestored
-from service.queries.inbox import QueryInbox
-from service.queries.registry import Answer, Query
-from service.queries.status import ServiceInfo
+from ringfence_api.hosts import allowed_hosts
+from ringfence_api.ports import ServiceView
+from ringfence_service.config.model import ApiSettings
+from ringfence_service.queries.addresses import AddressQuery
+from ringfence_service.queries.errors import NotRestored
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.queries.status import ServiceInfo
 from tests.api.fake_service import INFO, answering, running
 from tests.api.guarded import client_of
 

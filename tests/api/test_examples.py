@@ -10,9 +10,9 @@ from typing import Any
 
 from httpx2 import Response
 
-from api.app import create_app
-from api.examples import FILE, examples
-from api.ports import ServiceView
+from ringfence_api.app import create_app
+from ringfence_api.examples import FILE, examples
+from ringfence_api.ports import ServiceView
 from tests.api.guarded import client_of, operations
 
 SHOWN = "ringfence_consumer_lag_records"

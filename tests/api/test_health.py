@@ -2,7 +2,7 @@
 
 from starlette.testclient import TestClient
 
-from api.ports import ServiceView
+from ringfence_api.ports import ServiceView
 from tests.api.fake_service import OTHER_PARTITION, RUNNING, RUNNING_PARTITION, Clock, board_of
 from tests.api.guarded import client_of
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from api.middleware import idempotency
-from api.middleware.idempotency import KEEP_S, ReplyCache
-from api.ports import ServiceView
-from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.ids import ChangeAnswer, ImportAnswer
-from service.queries.registry import Answer, Query
+from ringfence_api.middleware import idempotency
+from ringfence_api.middleware.idempotency import KEEP_S, ReplyCache
+from ringfence_api.ports import ServiceView
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
+from ringfence_service.queries.ids import ChangeAnswer, ImportAnswer
+from ringfence_service.queries.registry import Answer, Query
 from tests.api.fake_service import Clock, FakeAudit, answering
 from tests.api.guarded import TOKENS, client_of, filled, operations
 from tests.support.waiting import LIMIT_S

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api.content import LINE_BYTES_MAX, NDJSON
-from service.queries.ids import ImportAnswer, ImportIds
-from service.queries.registry import Query
-from state.model import OFFSET_MAX
+from ringfence_api.content import LINE_BYTES_MAX, NDJSON
+from ringfence_service.queries.ids import ImportAnswer, ImportIds
+from ringfence_service.queries.registry import Query
+from ringfence_state.model import OFFSET_MAX
 from tests.api.fake_service import answering
 from tests.api.guarded import client_of
 

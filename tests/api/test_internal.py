@@ -12,13 +12,13 @@ from fastapi import FastAPI
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from api.ports import ServiceView
-from api.restored import require_restored
-from api.server import serve_in_thread
-from service.dedup.record import KnownId
-from service.metadata.instances import Registration
-from service.peers.client import PeerClient
-from service.peers.protocol import (
+from ringfence_api.ports import ServiceView
+from ringfence_api.restored import require_restored
+from ringfence_api.server import serve_in_thread
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.metadata.instances import Registration
+from ringfence_service.peers.client import PeerClient
+from ringfence_service.peers.protocol import (
     ACTOR,
     FORWARDED,
     PATH,
@@ -30,12 +30,12 @@ from service.peers.protocol import (
     decode_reply,
     encode_query,
 )
-from service.peers.server import PeerServer
-from service.peers.signing import WINDOW_S, PeerKey, RequestOrigin
-from service.queries.errors import NotPossible
-from service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery, ImportIds
-from service.queries.registry import Query
-from service.queries.status import ServiceStatus
+from ringfence_service.peers.server import PeerServer
+from ringfence_service.peers.signing import WINDOW_S, PeerKey, RequestOrigin
+from ringfence_service.queries.errors import NotPossible
+from ringfence_service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery, ImportIds
+from ringfence_service.queries.registry import Query
+from ringfence_service.queries.status import ServiceStatus
 from tests.api.fake_service import RUNNING, STARTING
 from tests.api.guarded import HERE, PEER, client_of, guarded, settings
 from tests.support.waiting import LIMIT_S

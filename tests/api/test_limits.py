@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from api.auth.rate_limit import FAILURES_MAX, WINDOW_S, FailedAttempts
-from api.ports import ServiceView
+from ringfence_api.auth.rate_limit import FAILURES_MAX, WINDOW_S, FailedAttempts
+from ringfence_api.ports import ServiceView
 from tests.api.fake_service import Clock
 from tests.api.guarded import TOKENS, Issuer, claims, client_of, counted, guarded, settings, signed
 

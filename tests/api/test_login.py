@@ -8,10 +8,10 @@ import pytest
 from httpx2 import Headers
 from starlette.testclient import TestClient
 
-from api.app import create_app
-from api.auth import cookies, oidc
-from api.ports import ServiceView
-from service.config.tokens import entry_of
+from ringfence_api.app import create_app
+from ringfence_api.auth import cookies, oidc
+from ringfence_api.ports import ServiceView
+from ringfence_service.config.tokens import entry_of
 from tests.api.guarded import HERE, KEY, PEER, TOKENS, claims, client_of, guarded, settings, signed
 
 CLEAR = "/v1/addresses/orders:clear"
@@ -19,7 +19,7 @@ CLEAR = "/v1/addresses/orders:clear"
 
 @pytest.fixture(autouse=True)
 def _files_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.file_watcher._CHECK_S", 0.0)
+    monkeypatch.setattr("ringfence_service.file_watcher._CHECK_S", 0.0)
 
 
 def logged_in(view: ServiceView, token: str = TOKENS["operator"]) -> TestClient:

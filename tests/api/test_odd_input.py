@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from api.ports import ServiceView
+from ringfence_api.ports import ServiceView
 from tests.api.console_pages import EVERY, Page
 from tests.api.fake_service import answering, remembering
 from tests.api.guarded import HERE, client_of, filled, operations
@@ -159,7 +159,7 @@ def test_what_never_comes_to_a_page_is_answered_one(
 def test_what_breaks_off_is_answered_a_page_that_says_so(
     service: ServiceView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.console.pages.letters.FilterForm", None)
+    monkeypatch.setattr("ringfence_api.console.pages.letters.FilterForm", None)
     answer = client_of(service).get("/console/dead-letters")
     assert answer.status_code == 500
     assert answer.headers["X-Request-Id"] in Page(answer.text).text

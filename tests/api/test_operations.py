@@ -6,8 +6,8 @@ tests/unit/service/telemetry/test_metrics_page.py.
 
 from pathlib import Path
 
-from api.app import create_app
-from service.queries.inbox import QueryInbox
+from ringfence_api.app import create_app
+from ringfence_service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 
 OPERATIONS = Path(__file__).with_name("operations.txt")

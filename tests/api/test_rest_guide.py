@@ -16,9 +16,9 @@ from typing import Any, Final
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from api import problems
-from api.ports import ServiceView
-from api.problems import ProblemKind
+from ringfence_api import problems
+from ringfence_api.ports import ServiceView
+from ringfence_api.problems import ProblemKind
 from tests.api.conversation import TOLD
 from tests.api.guarded import TOKENS, client_of, operations
 from tests.api.test_examples import STAMPS

@@ -8,14 +8,14 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Scope
 
-from api.app import create_app
-from api.openapi import DocumentedApp
-from api.ports import ServiceView
-from api.principal import FREE, AccessRule, AccessRules, Principal
-from service.config.tokens import LEVELS, PAYLOAD_READ, ROLES
-from service.peers.protocol import ACTOR
-from service.telemetry.gauges import OTHER
-from service.telemetry.metrics import Metrics
+from ringfence_api.app import create_app
+from ringfence_api.openapi import DocumentedApp
+from ringfence_api.ports import ServiceView
+from ringfence_api.principal import FREE, AccessRule, AccessRules, Principal
+from ringfence_service.config.tokens import LEVELS, PAYLOAD_READ, ROLES
+from ringfence_service.peers.protocol import ACTOR
+from ringfence_service.telemetry.gauges import OTHER
+from ringfence_service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING as RUNS
 from tests.api.fake_service import FakeAudit, board_of
 from tests.api.guarded import (

@@ -8,10 +8,10 @@ from typing import Final
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from api.app import create_app
-from api.content import NDJSON
-from api.ports import ServiceView
-from service.queries.status import ServiceStatus, WorkerStatus
+from ringfence_api.app import create_app
+from ringfence_api.content import NDJSON
+from ringfence_api.ports import ServiceView
+from ringfence_service.queries.status import ServiceStatus, WorkerStatus
 from tests.api.fake_service import (
     RUNNING,
     STARTED_AT,

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api.app import create_app
-from api.auth import oidc as jwks
-from api.auth.authenticate import Authenticator
-from api.ports import ServiceView
-from api.server import serve_in_thread
+from ringfence_api.app import create_app
+from ringfence_api.auth import oidc as jwks
+from ringfence_api.auth.authenticate import Authenticator
+from ringfence_api.ports import ServiceView
+from ringfence_api.server import serve_in_thread
 from tests.api.guarded import TOKENS, claims, settings, signed
 from tests.support.waiting import LIMIT_S
 

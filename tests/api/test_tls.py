@@ -9,11 +9,11 @@ import httpx2
 import pytest
 import trustme
 
-from api.app import create_app
-from api.ports import ServiceView
-from api.server import ServerHandle, serve_in_thread
-from api.tls_certificates import TlsCertificates
-from service.config.model import ApiSettings
+from ringfence_api.app import create_app
+from ringfence_api.ports import ServiceView
+from ringfence_api.server import ServerHandle, serve_in_thread
+from ringfence_api.tls_certificates import TlsCertificates
+from ringfence_service.config.model import ApiSettings
 from tests.support.waiting import LIMIT_S
 
 

@@ -13,16 +13,16 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from service.clock import SystemClock
-from service.config.load import Config, load
-from service.dedup.plan import Output, Plan
-from service.kafka.clients import KafkaClients
-from service.processor.transaction import (
+from ringfence_service.clock import SystemClock
+from ringfence_service.config.load import Config, load
+from ringfence_service.dedup.plan import Output, Plan
+from ringfence_service.kafka.clients import KafkaClients
+from ringfence_service.processor.transaction import (
     OutcomeUnknownError,
     TransactionAbortedError,
     TransactionManager,
 )
-from state.model import Edit, PartitionId
+from ringfence_state.model import Edit, PartitionId
 from tests.broker.proxy import Proxy
 from tests.broker.reading import drained, still_open
 from tests.broker.service import configuration

@@ -8,8 +8,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from ringfence.headers import ORIGIN
-from service.kafka.topics import BY_ADDRESS, by_address, changelog, fallback
+from ringfence_client.headers import ORIGIN
+from ringfence_service.kafka.topics import BY_ADDRESS, by_address, changelog, fallback
 from tests.broker.reading import committed, drained, follow
 from tests.broker.topics import create_topic
 from tests.broker.workload import (

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import Message, Producer
 
-from ringfence.headers import DeadLetter
-from service.kafka.topics import BY_ADDRESS, changelog
-from state.redrive_progress import KIND
+from ringfence_client.headers import DeadLetter
+from ringfence_service.kafka.topics import BY_ADDRESS, changelog
+from ringfence_state.redrive_progress import KIND
 from tests.broker.reading import messages
 from tests.broker.service import Stage
 from tests.broker.topics import create_topic

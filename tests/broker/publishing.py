@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ringfence.publisher.publisher import Publisher
+from ringfence_client.publisher.publisher import Publisher
 
 BURST = 50
 ALL_ACKNOWLEDGED_S = 120.0

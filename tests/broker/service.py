@@ -25,8 +25,8 @@ from tools.broker.embedded import LAUNCH
 from tools.processes import children_of
 
 REPOSITORY = Path(__file__).parents[2]
-SERVE = ("-m", "service.main.entry", "serve", "--config")
-BRIDGE = ("-m", "service.main.entry", "bridge", "--config")
+SERVE = ("-m", "ringfence_main.entry", "serve", "--config")
+BRIDGE = ("-m", "ringfence_main.entry", "bridge", "--config")
 VICTIM = ("-m", "tests.broker.victim")
 COMMAND_S = 120.0
 END_S = 60.0
@@ -73,7 +73,7 @@ def ringfence(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     ours = ("KAFKA_", "RINGFENCE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
-        [sys.executable, "-m", "service.main.entry", *words],
+        [sys.executable, "-m", "ringfence_main.entry", *words],
         cwd=REPOSITORY,
         env={**kept, **environ},
         stdin=subprocess.DEVNULL,

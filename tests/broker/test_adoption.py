@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from confluent_kafka import Producer
 
-from api.content import NDJSON
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence_api.content import NDJSON
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.reading import drained
 from tests.broker.service import Stage, ringfence
 from tests.broker.topics import create_topic

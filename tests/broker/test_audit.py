@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from service.clock import SystemClock
-from service.config.load import load
-from service.config.tokens import entry_of
-from service.kafka.clients import KafkaClients
-from service.metadata.audit import AuditQuery, AuditRecord, new_id
-from service.metadata.audit_log import SURPLUS_MIN, AuditTopic
-from service.metadata.watcher import MetadataWatcher
-from service.queries.errors import Unavailable
+from ringfence_service.clock import SystemClock
+from ringfence_service.config.load import load
+from ringfence_service.config.tokens import entry_of
+from ringfence_service.kafka.clients import KafkaClients
+from ringfence_service.metadata.audit import AuditQuery, AuditRecord, new_id
+from ringfence_service.metadata.audit_log import SURPLUS_MIN, AuditTopic
+from ringfence_service.metadata.watcher import MetadataWatcher
+from ringfence_service.queries.errors import Unavailable
 from tests.broker.conftest import NewWorld
 from tests.broker.service import Answer, configuration
 from tests.broker.topics import create_topic

@@ -18,8 +18,15 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from bench.burning import burning
 from bench.machine import memory
-from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter, Reason
-from service.schemas.limits import DECIMAL_BYTES_MAX, DEPTH_MAX
+from ringfence_client.headers import (
+    DUPLICATE_ID,
+    GROUP,
+    GROUP_POSITION,
+    GROUP_SIZE,
+    DeadLetter,
+    Reason,
+)
+from ringfence_service.schemas.limits import DECIMAL_BYTES_MAX, DEPTH_MAX
 from tests.broker.desk import Desk
 from tests.broker.reading import committed, messages
 from tests.broker.service import Service

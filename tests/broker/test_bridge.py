@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions  # where the types are exported
 
-from ringfence.headers import DeadLetter
+from ringfence_client.headers import DeadLetter
 from tests.broker.raw import send_raw
 from tests.broker.service import IN_TIME_S, ringfence
 from tests.broker.topics import done

@@ -114,7 +114,7 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("embedded_kind")
 def test_up_outlives_its_command_and_down_keeps_the_data(tmp_path: Path) -> None:
     def command(*words: str) -> tuple[int, str]:
-        line = [sys.executable, "-m", "service.main.entry", "broker", *words]
+        line = [sys.executable, "-m", "ringfence_main.entry", "broker", *words]
         line += ["--folder", str(tmp_path)]
         done = subprocess.run(
             line, check=False, capture_output=True, text=True, cwd=REPOSITORY, timeout=150

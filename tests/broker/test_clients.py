@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.clients import (
     AIOKAFKA,
     CONFLUENT,

@@ -43,7 +43,7 @@ class Operator:
         with (
             output.open("wb") as stream,
             subprocess.Popen(
-                [sys.executable, "-m", "service.main.entry", *words, "--timeout", "10"],
+                [sys.executable, "-m", "ringfence_main.entry", *words, "--timeout", "10"],
                 stdout=stream,
                 cwd=REPOSITORY,
                 env={**os.environ, **self._environ},

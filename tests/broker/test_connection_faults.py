@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from service.errors import ExitCode, ExitError
-from service.kafka import connection_probe
-from service.kafka.connection_probe import Explainer, answers, probe
-from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.kafka import connection_probe
+from ringfence_service.kafka.connection_probe import Explainer, answers, probe
+from ringfence_service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS
 from tests.broker.desk import Desk, sentence
 from tests.broker.service import properties, ringfence
 from tests.broker.topics import create_topic

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
-from service.config.load import load
-from service.kafka.clients import KafkaClients
+from ringfence_service.config.load import load
+from ringfence_service.kafka.clients import KafkaClients
 from tests.broker.service import configuration
 from tests.broker.topics import create_topic
 from tools.broker.embedded import EmbeddedBroker

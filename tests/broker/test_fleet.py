@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.broker.conftest import NewWorld
 from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record

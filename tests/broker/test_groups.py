@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter
+from ringfence_client.headers import DUPLICATE_ID, GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter
 from tests.broker.conftest import NewWorld
 from tests.broker.victim import Step
 from tests.broker.workload import PARTITIONS, Record, Seen

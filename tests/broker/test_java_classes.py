@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from service.dedup.claim import identifier_of
-from service.dedup.field import JsonField
-from service.schemas.limits import DEPTH_MAX
+from ringfence_service.dedup.claim import identifier_of
+from ringfence_service.dedup.field import JsonField
+from ringfence_service.schemas.limits import DEPTH_MAX
 from tests.broker.clients import HERE, RINGFENCE
 from tests.support.deciding import record
 from tests.support.helpers import some

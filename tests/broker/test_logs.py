@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from state.segment import FORMAT
+from ringfence_state.segment import FORMAT
 from tests.broker import kafka_tools
 from tests.broker.desk import SERVICE_ENDS_S, Desk, sentence
 from tests.broker.topics import create_topic

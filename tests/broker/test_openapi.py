@@ -22,11 +22,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.app import create_app
-from api.content import NDJSON
-from api.problems import MEDIA_TYPE
-from service.config.tokens import entry_of
-from service.queries.inbox import QueryInbox
+from ringfence_api.app import create_app
+from ringfence_api.content import NDJSON
+from ringfence_api.problems import MEDIA_TYPE
+from ringfence_service.config.tokens import entry_of
+from ringfence_service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.broker.world import Manner, World
 from tests.support.waiting import eventually

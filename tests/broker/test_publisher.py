@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import murmur2
 
-from ringfence.publisher.errors import AwayError, NameInUseError, RefusedError
-from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
-from ringfence.publisher.publisher import Publisher
-from ringfence.publisher.sender import PublisherState
+from ringfence_client.publisher.errors import AwayError, NameInUseError, RefusedError
+from ringfence_client.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence_client.publisher.publisher import Publisher
+from ringfence_client.publisher.sender import PublisherState
 from tests.broker.reading import drained, ends
 from tests.broker.service import Service, Stage
 from tests.broker.topics import create_topic

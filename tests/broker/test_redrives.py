@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from ringfence.headers import DeadLetter
+from ringfence_client.headers import DeadLetter
 from tests.broker.letters_world import Letters
 from tools.broker.cluster import Broker
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ringfence.headers import REPLY_TO
+from ringfence_client.headers import REPLY_TO
 from tests.broker.conftest import NewWorld
 from tests.broker.topics import create_topic
 from tests.broker.victim import Step

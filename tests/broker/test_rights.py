@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin._acl import AclOperation
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.broker.desk import Desk
 from tests.broker.rights import Administrator, documented
 from tests.broker.service import ringfence

@@ -20,8 +20,8 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf.message_factory import GetMessageClass
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.schemas.protobuf import ProtobufDecoder
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
+from ringfence_service.schemas.protobuf import ProtobufDecoder
 from tests.broker.apicurio import Apicurio
 from tests.broker.reading import committed, messages
 from tests.broker.service import Service, Stage, configuration

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from service.config.tokens import entry_of
+from ringfence_service.config.tokens import entry_of
 from tests.broker.conftest import NewWorld
 from tests.broker.service import configuration, ringfence
 from tests.support.waiting import eventually

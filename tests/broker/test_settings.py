@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.broker.reading import drained
 from tests.broker.service import Answer, Service, Stage
 from tests.broker.topics import create_topic

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from bench.machine import memory
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
 from tests.broker.desk import Desk
 from tests.broker.reading import messages
 from tests.broker.service import Service, ringfence

@@ -11,7 +11,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.broker.reading import committed, drained, ends
 from tests.broker.service import BRIDGE, Service, Stage, configuration, properties
 from tests.broker.topics import create_topic

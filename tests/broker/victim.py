@@ -20,19 +20,19 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from service.kafka import clients as kafka
-from service.main import cli
-from service.main import serve as run
-from service.native import path as fast_path
-from service.native.clients import NativeProducer
-from service.processor import committer
-from service.processor import takeover as initializer
-from service.processor.apply import apply
-from service.processor.restore import Restorer
-from service.supervisor import supervisor
-from service.supervisor import worker_process as child
-from service.supervisor.watchdog import HANG_LIMIT_S
-from state import rocksdb_store as rocks
+from ringfence_main import cli
+from ringfence_main import serve as run
+from ringfence_service.kafka import clients as kafka
+from ringfence_service.native import path as fast_path
+from ringfence_service.native.clients import NativeProducer
+from ringfence_service.processor import committer
+from ringfence_service.processor import takeover as initializer
+from ringfence_service.processor.apply import apply
+from ringfence_service.processor.restore import Restorer
+from ringfence_service.supervisor import supervisor
+from ringfence_service.supervisor import worker_process as child
+from ringfence_service.supervisor.watchdog import HANG_LIMIT_S
+from ringfence_state import rocksdb_store as rocks
 
 
 class Step(StrEnum):

@@ -22,16 +22,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple, Protocol
 
-from service.main.quick_start import start_quickly
+from ringfence_main.quick_start import start_quickly
 
 MODULES: Final = (
-    "service.config.load",
-    "service.main.bridge",
-    "service.main.cli",
-    "service.main.serve_api",
-    "service.processor.committer",  # the victim's, as are the others of the loop
-    "service.processor.takeover",
-    "service.supervisor.worker_process",
+    "ringfence_service.config.load",
+    "ringfence_main.bridge",
+    "ringfence_main.cli",
+    "ringfence_main.serve_api",
+    "ringfence_service.processor.committer",  # the victim's, as are the others of the loop
+    "ringfence_service.processor.takeover",
+    "ringfence_service.supervisor.worker_process",
 )
 REPOSITORY: Final = Path(__file__).parents[2]
 _PR_SET_PDEATHSIG: Final = 1

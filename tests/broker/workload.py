@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.oracle.model import DequeRing
 
 PARTITIONS = 4

@@ -19,12 +19,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from ringfence.headers import DeadLetter
-from service.kafka.topics import changelog, fallback
-from state.keys import address_of
-from state.model import PartitionId
-from state.rocksdb_store import RocksStores
-from state.segment import Segment, decode
+from ringfence_client.headers import DeadLetter
+from ringfence_service.kafka.topics import changelog, fallback
+from ringfence_state.keys import address_of
+from ringfence_state.model import PartitionId
+from ringfence_state.rocksdb_store import RocksStores
+from ringfence_state.segment import Segment, decode
 from tests.broker.reading import committed, drained, still_open
 from tests.broker.service import Service, Stage, configuration
 from tests.broker.topics import create_topic

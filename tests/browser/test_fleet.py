@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from selenium.webdriver import Chrome
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.broker.service import Service
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
-from pipeline.quality import report as quality
-from pipeline.reconcile.report import to_html
-from pipeline.reconcile.results import Violation
+from ringfence_pipeline.quality import report as quality
+from ringfence_pipeline.reconcile.report import to_html
+from ringfence_pipeline.reconcile.results import Violation
 from tests.browser.seen import BROWSER
 from tests.unit.pipeline.quality.found import found
 from tests.unit.pipeline.reconcile.found import COUNTED, LONG, SHORT, findings

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ringfence.headers import EPOCH, MARK, DeadLetter, Reason
-from service.config.addresses import AddressBook
-from service.config.load import RouteSettings
-from service.processor.loop import Loop
-from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.ids import IdAnswer, IdQuery
-from service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
+from ringfence_client.headers import EPOCH, MARK, DeadLetter, Reason
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
+from ringfence_service.queries.ids import IdAnswer, IdQuery
+from ringfence_service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
 from tests.cases.case import MANNERS, Manner, Settings
 from tests.cases.trace import ADDRESS, Headers, headers_of, noisy, words
 from tests.fakes.clients import FakeClients

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT
 from tests.cases.case import Case, Manner, Settings, every_case, every_manner
 from tests.cases.chance import manners
 from tests.cases.scene import BY_ADDRESS, Scene

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import BOOKMARK, NUMBER, PUBLISHER, bookmark
+from ringfence_client.headers import BOOKMARK, NUMBER, PUBLISHER, bookmark
 from tests.cases.case import Case, Manner, every_case, every_manner
 from tests.cases.chance import manners, restarts
 from tests.cases.scene import Scene

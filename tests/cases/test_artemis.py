@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter
-from service.config.load import ConfigErrors, load
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter
+from ringfence_service.config.load import ConfigErrors, load
 from tests.cases.case import MANNERS, Case, Manner, every_case, every_manner
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import ADDRESS, fates, headers_of
@@ -19,7 +19,7 @@ from tests.support.living import LOG, ROUTE, turns
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How a ring is held in memory, which the size alone decides otherwise."""
     if request.param == "compact":
-        monkeypatch.setattr("state.cache.WHOLE_IDS_MAX", 0)
+        monkeypatch.setattr("ringfence_state.cache.WHOLE_IDS_MAX", 0)
 
 
 in_both_forms = pytest.mark.usefixtures("form")

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.processor.transaction import OutcomeUnknownError
-from service.queries.ids import IdLocation
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
+from ringfence_service.processor.transaction import OutcomeUnknownError
+from ringfence_service.queries.ids import IdLocation
 from tests.cases.case import Manner, Settings, every_manner
 from tests.cases.scene import BY_ADDRESS, Scene
 from tests.cases.trace import fates, headers_of

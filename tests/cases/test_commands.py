@@ -1,7 +1,7 @@
 """What an administrator does to a live cache: cases 20, 21 and 23, and the promises about it."""
 
-from service.dedup.record import KnownId
-from service.queries.ids import (
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.queries.ids import (
     ChangeAnswer,
     ClearAddress,
     ForgetId,
@@ -10,7 +10,7 @@ from service.queries.ids import (
     ImportAnswer,
     ImportIds,
 )
-from service.queries.registry import Query
+from ringfence_service.queries.registry import Query
 from tests.cases.case import Manner, every_manner
 from tests.cases.scene import INPUT, Scene
 from tests.cases.trace import fates

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT
 from tests.cases.case import Case, Manner, every_case, every_manner
 from tests.cases.scene import Scene
 from tests.cases.trace import fates

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import STREAM
-from state.model import PartitionId
+from ringfence_client.headers import STREAM
+from ringfence_state.model import PartitionId
 from tests.cases.case import Manner, every_manner
 from tests.cases.chance import manners, restarts
 from tests.cases.scene import BY_ADDRESS, Scene

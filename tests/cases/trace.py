@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ringfence.headers import (
+from ringfence_client.headers import (
     DUPLICATE_ID,
     GROUP,
     GROUP_POSITION,

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # where the types are exported
 from confluent_kafka.cimpl import NewTopic  # where the types are exported
 
-from service.kafka.admin import KafkaClusterAdmin
-from service.kafka.client_log import ConsumerLog
-from service.kafka.clients import LIBRDKAFKA, PRODUCING
+from ringfence_service.kafka.admin import KafkaClusterAdmin
+from ringfence_service.kafka.client_log import ConsumerLog
+from ringfence_service.kafka.clients import LIBRDKAFKA, PRODUCING
 from tests.broker.topics import delete_topic
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer, OnCommit

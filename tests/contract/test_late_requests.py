@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
-from state.model import PartitionId
+from ringfence_state.model import PartitionId
 from tests.fakes.group import GroupMetadata
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.producer import FakeProducer

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
-from service.kafka.io import assign_anew
+from ringfence_service.kafka.io import assign_anew
 from tests.broker.conftest import shared_broker
 from tests.contract.logs import ROUNDS_MAX, FakeLog, Log, RealLog, read, until
 

@@ -16,16 +16,16 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
 
-from service.config.model import SchemaRegistrySettings
-from service.schemas import registry as module
-from service.schemas.documents import Documents, connect, documents, use
-from service.schemas.errors import (
+from ringfence_service.config.model import SchemaRegistrySettings
+from ringfence_service.schemas import registry as module
+from ringfence_service.schemas.documents import Documents, connect, documents, use
+from ringfence_service.schemas.errors import (
     RegistryUnavailableError,
     SchemaUnusableError,
     UndecodableError,
 )
-from service.schemas.protobuf import ProtobufDecoder
-from service.schemas.registry import ConfluentRegistry, RegisteredSchema, check
+from ringfence_service.schemas.protobuf import ProtobufDecoder
+from ringfence_service.schemas.registry import ConfluentRegistry, RegisteredSchema, check
 from tests.broker.apicurio import Apicurio
 from tests.fakes.schema_registry import FakeRegistry, payload
 from tests.support.helpers import some

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.memory_store import MemoryStore
-from state.model import Edit, PartitionId
-from state.rocksdb_store import RocksStores
-from state.store import (
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit, PartitionId
+from ringfence_state.rocksdb_store import RocksStores
+from ringfence_state.store import (
     Identity,
     Store,
     StoreCorruptError,

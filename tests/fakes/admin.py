@@ -1,19 +1,19 @@
-"""The fake's answers to `service.kafka.model.ClusterAdmin`."""
+"""The fake's answers to `ringfence_service.kafka.model.ClusterAdmin`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.kafka.admin import SILENT, hidden_error
-from service.kafka.model import POLICY, RECORD_LIMIT, TopicInfo, TopicSpec, VisibleTopics
-from state.model import PartitionId
+from ringfence_service.kafka.admin import SILENT, hidden_error
+from ringfence_service.kafka.model import POLICY, RECORD_LIMIT, TopicInfo, TopicSpec, VisibleTopics
+from ringfence_state.model import PartitionId
 from tests.fakes.log import KEPT, OTHERS, FakeCluster, FakeTopic
 from tests.fakes.partition import Partition
 
 
 class FakeAdmin:
-    """A `service.kafka.model.ClusterAdmin`; each call is a step at which a process may die."""
+    """A fake `kafka.model.ClusterAdmin`; each call is a step at which a process may die."""
 
     def __init__(self, log: FakeCluster) -> None:
         self._log = log

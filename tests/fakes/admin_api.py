@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from ringfence.publisher.errors import AwayError, NameInUseError
-from ringfence.publisher.session import Session
+from ringfence_client.publisher.errors import AwayError, NameInUseError
+from ringfence_client.publisher.session import Session
 from tests.fakes.judge import Judge
 
 

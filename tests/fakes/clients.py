@@ -1,16 +1,16 @@
-"""The fake's `service.kafka.clients.Clients`: what the loop gets in place of librdkafka."""
+"""The fake's `kafka.clients.Clients`: what the loop gets in place of librdkafka."""
 
 from collections.abc import Callable
 from typing import cast
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from service.config.tasks import ONLY, Task, consumer_group
-from service.kafka.client_log import ConsumerLog
-from service.kafka.clients import LIBRDKAFKA
-from service.kafka.compression import Codec
-from service.native.ring import FORMS
-from state.strategies.ring_memory import RingStrategy
+from ringfence_service.config.tasks import ONLY, Task, consumer_group
+from ringfence_service.kafka.client_log import ConsumerLog
+from ringfence_service.kafka.clients import LIBRDKAFKA
+from ringfence_service.kafka.compression import Codec
+from ringfence_service.native.ring import FORMS
+from ringfence_state.strategies.ring_memory import RingStrategy
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import FakeCluster

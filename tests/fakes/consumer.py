@@ -18,8 +18,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from service.kafka.client_log import ConsumerLog
-from state.model import PartitionId
+from ringfence_service.kafka.client_log import ConsumerLog
+from ringfence_state.model import PartitionId
 from tests.fakes.errors import plain
 from tests.fakes.group import Committed, GroupMetadata, Member, Move
 from tests.fakes.log import FakeCluster

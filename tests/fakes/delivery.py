@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from state.model import PartitionId
+from ringfence_state.model import PartitionId
 from tests.fakes.errors import check_nothing_is_handled
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Headers, Record

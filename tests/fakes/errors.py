@@ -4,8 +4,8 @@ import sys
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.errors import ExitError
-from service.processor.committer import NotAppliedError
+from ringfence_service.errors import ExitError
+from ringfence_service.processor.committer import NotAppliedError
 
 
 def check_nothing_is_handled() -> None:

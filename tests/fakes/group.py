@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from state.model import PartitionId
+from ringfence_state.model import PartitionId
 from tests.fakes.errors import abortable
 
 

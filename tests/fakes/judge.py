@@ -8,10 +8,10 @@ the session's, drops a number that is not above the last as a duplicate, and acc
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ringfence.headers import EPOCH, NUMBER, PUBLISHER
-from ringfence.publisher.errors import AwayError, NameInUseError
-from ringfence.publisher.message import Headers, Message
-from ringfence.publisher.session import Session
+from ringfence_client.headers import EPOCH, NUMBER, PUBLISHER
+from ringfence_client.publisher.errors import AwayError, NameInUseError
+from ringfence_client.publisher.message import Headers, Message
+from ringfence_client.publisher.session import Session
 
 ROOM = 7
 """How many messages a connection takes before it has to be polled."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from service.kafka.compression import Codec
-from service.kafka.model import UNLIMITED
-from state.model import PartitionId
+from ringfence_service.kafka.compression import Codec
+from ringfence_service.kafka.model import UNLIMITED
+from ringfence_state.model import PartitionId
 from tests.fakes.errors import check_nothing_is_handled
 from tests.fakes.group import Group
 from tests.fakes.partition import Partition, Record

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import structlog
 
-from service.telemetry import logging as log
+from ringfence_service.telemetry import logging as log
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import cast
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka import TopicPartition as Place
 
-from state.model import PartitionId
+from ringfence_state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed, GroupMetadata

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from ringfence.headers import Headers
-from service.kafka.io import errors_of, read_headers
-from service.kafka.model import UNREADABLE
-from service.native.extension import loaded
-from service.native.records import Records
-from state.model import PartitionId
+from ringfence_client.headers import Headers
+from ringfence_service.kafka.io import errors_of, read_headers
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_service.native.extension import loaded
+from ringfence_service.native.records import Records
+from ringfence_state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.producer import FakeProducer
 

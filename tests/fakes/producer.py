@@ -18,8 +18,8 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Place
 
-from service.kafka.compression import Codec
-from state.model import PartitionId
+from ringfence_service.kafka.compression import Codec
+from ringfence_state.model import PartitionId
 from tests.fakes.errors import abortable, check_nothing_is_handled, error_of, fenced, plain
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import FakeCluster

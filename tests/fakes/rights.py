@@ -1,12 +1,12 @@
-"""A fake of `service.kafka.acls.AclQueries`: everything is granted save what is denied."""
+"""A fake of `kafka.acls.AclQueries`: everything is granted save what is denied."""
 
 from collections.abc import Iterable
 
 from confluent_kafka import KafkaError
 
-from service.kafka.acls import Granted
-from service.kafka.coordinator_topics import CoordinatorTopic
-from service.kafka.model import TopicSpec
+from ringfence_service.kafka.acls import Granted
+from ringfence_service.kafka.coordinator_topics import CoordinatorTopic
+from ringfence_service.kafka.model import TopicSpec
 from tests.fakes.log import FakeCluster
 
 LOOKING = {"DESCRIBE", "DESCRIBE_CONFIGS"}
@@ -14,7 +14,7 @@ ALL = frozenset({"READ", "WRITE", "CREATE", "DELETE", "ALTER_CONFIGS"} | LOOKING
 
 
 class FakeRights:
-    """See `service.kafka.acls.AclQueries`."""
+    """See `ringfence_service.kafka.acls.AclQueries`."""
 
     def __init__(self, log: FakeCluster, transaction_max_ms: int | None = None) -> None:
         self._log = log

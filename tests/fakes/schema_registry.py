@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from service.schemas.errors import RegistryUnavailableError, SchemaUnusableError
-from service.schemas.lookups import Lookups
-from service.schemas.registry import RegisteredSchema
+from ringfence_service.schemas.errors import RegistryUnavailableError, SchemaUnusableError
+from ringfence_service.schemas.lookups import Lookups
+from ringfence_service.schemas.registry import RegisteredSchema
 
 Reference = tuple[str, str]
 """The name by which a schema refers to another one, and the subject of that."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from state.model import PartitionId
+from ringfence_state.model import PartitionId
 from tests.fakes.errors import fenced, in_no_transaction, plain
 from tests.fakes.group import Committed, Group
 from tests.fakes.partition import Fate, Partition, Record, Transaction

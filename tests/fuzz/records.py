@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ringfence.headers import (
+from ringfence_client.headers import (
     DUPLICATE_ID,
     EPOCH,
     EXPIRES_AT,
@@ -28,10 +28,10 @@ from ringfence.headers import (
     STREAM,
     DeadLetter,
 )
-from service.config.addresses import AUDIT, BRIDGE
-from service.dedup.output import size_bytes
-from service.dedup.route import ADDRESS_BYTES_MAX
-from state.pending_group import HEADERS_MAX
+from ringfence_service.config.addresses import AUDIT, BRIDGE
+from ringfence_service.dedup.output import size_bytes
+from ringfence_service.dedup.route import ADDRESS_BYTES_MAX
+from ringfence_state.pending_group import HEADERS_MAX
 from tests.fakes.log import START_MS
 from tests.fakes.partition import Headers, Record
 

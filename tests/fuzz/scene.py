@@ -8,15 +8,15 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ringfence.headers import DeadLetter, Reason
-from service.config.addresses import AddressBook
-from service.config.load import RouteSettings
-from service.config.tasks import Task, hops_of
-from service.dedup.record import source_of, strip_origins
-from service.kafka.topics import ENVELOPE_BYTES, by_address
-from service.processor.loop import Loop
-from state.model import PartitionId
-from state.pending_group import parked_in
+from ringfence_client.headers import DeadLetter, Reason
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.tasks import Task, hops_of
+from ringfence_service.dedup.record import source_of, strip_origins
+from ringfence_service.kafka.topics import ENVELOPE_BYTES, by_address
+from ringfence_service.processor.loop import Loop
+from ringfence_state.model import PartitionId
+from ringfence_state.pending_group import parked_in
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.fuzz.records import ADDRESS, REPLIES, TARGETS, TO, number_of, record_of, told

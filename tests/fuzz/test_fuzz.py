@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Message
 from structlog.testing import capture_logs
 
-from ringfence.headers import (
+from ringfence_client.headers import (
     BOOKMARK,
     DUPLICATE_ID,
     GROUP,
@@ -24,16 +24,16 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup import batch as consume
-from service.dedup.address import AddressContext
-from service.dedup.checks import Checks
-from service.dedup.evaluator import Evaluator
-from service.dedup.output import OutputResolver, OutputTopic
-from service.dedup.record import Record as Read
-from service.dedup.record import source_of
-from service.kafka import io
-from service.kafka.model import UNREADABLE
-from state.model import Claim
+from ringfence_service.dedup import batch as consume
+from ringfence_service.dedup.address import AddressContext
+from ringfence_service.dedup.checks import Checks
+from ringfence_service.dedup.evaluator import Evaluator
+from ringfence_service.dedup.output import OutputResolver, OutputTopic
+from ringfence_service.dedup.record import Record as Read
+from ringfence_service.dedup.record import source_of
+from ringfence_service.kafka import io
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_state.model import Claim
 from tests.fakes.partition import Record
 from tests.fuzz.records import NOT_TEXT, REPLIES, UNFORESEEN, number_of, told
 from tests.fuzz.scene import Scene, place_of

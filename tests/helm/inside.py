@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tests.broker.service import REPOSITORY
 from tests.helm.chart import Object, config_toml, container, environment, pod_spec
+from tools.source_roots import python_path
 
 _SCRIPT = """#!{python}
 import os, re, sys
@@ -42,7 +43,7 @@ class Inside(NamedTuple):
             Path(folder).mkdir(parents=True)
         variables = environment(objects) | {
             "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": python_path(REPOSITORY),
             "TMPDIR": folders["/tmp"],  # noqa: S108  # the mount's name in the container
             "RINGFENCE_API__PORT": str(port),
             "RINGFENCE_API__PROBE_PORT": "0",

@@ -14,6 +14,7 @@ from tests.helm.chart import CHART_DIR, MINIMAL, Helm, Object, RefusedError
 from tests.support.waiting import LIMIT_S
 from tools.errors import ToolError
 from tools.kubernetes.control_plane import Kubernetes
+from tools.source_roots import python_path
 
 RELEASE = "demo"
 NAME = "demo-ringfence"
@@ -114,6 +115,6 @@ def new_shell(kubernetes: Kubernetes, helm: Helm, folder: Path, namespace: str) 
     variables = helm._replace(kubeconfig=kubernetes.kubeconfig).environment | {
         "PATH": f"{programs}:{os.defpath}",
         "KUBECONFIG": str(folder / "kubeconfig"),
-        "PYTHONPATH": str(repository),
+        "PYTHONPATH": python_path(repository),
     }
     return Shell(folder, variables)

@@ -21,6 +21,7 @@ from tests.helm.chart import Object, container, environment, only, pod_spec
 from tests.support.waiting import eventually
 from tools.broker.config import free_port
 from tools.broker.embedded import LAUNCH
+from tools.source_roots import python_path
 
 Secrets = Mapping[tuple[str, str], str]
 
@@ -108,7 +109,7 @@ class Pod(Service):
     def _environment(self) -> dict[str, str]:
         return environment(self.objects, ordinal=self._ordinal) | {
             "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
-            "PYTHONPATH": str(self.code),
+            "PYTHONPATH": python_path(self.code),
             "RINGFENCE_API__PORT": str(self.port),
             "RINGFENCE_API__PROBE_PORT": str(self.probes.port),
             "RINGFENCE_API__ADVERTISED_URL": f"http://127.0.0.1:{self.port}",

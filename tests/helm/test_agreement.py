@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import re2
 
-from service.config.keys import InvalidValueError, keys_of
-from service.config.model import ServiceSettings
+from ringfence_service.config.keys import InvalidValueError, keys_of
+from ringfence_service.config.model import ServiceSettings
 from tools.chart.__main__ import GENERATED
 from tools.chart.schema import SECTIONS, schema_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trustme
 
-from service.config.load import load
+from ringfence_service.config.load import load
 from tests.helm.chart import (
     HELM_TEST,
     MINIMAL,

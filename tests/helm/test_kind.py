@@ -7,7 +7,7 @@ import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
-from service.config.load import load
+from ringfence_service.config.load import load
 from tests.helm.chart import (
     HELM_TEST,
     Helm,

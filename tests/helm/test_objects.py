@@ -9,7 +9,7 @@ import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
-from service.config.validation import _POLL_INTERVAL_MS
+from ringfence_service.config.validation import _POLL_INTERVAL_MS
 from tests.helm.chart import (
     CHART_DIR,
     HELM_TEST,

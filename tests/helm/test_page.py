@@ -8,7 +8,7 @@ import kubernetes_validate  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
-from service.bridge.config import load
+from ringfence_service.bridge.config import load
 from tests.helm.chart import CHART_DIR, HELM_TEST, Helm, Object, kubernetes_versions, only
 
 pytestmark = HELM_TEST

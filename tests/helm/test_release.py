@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 import yaml
 
-from service.clock import product_version
+from ringfence_service.clock import product_version
 from tests.helm.chart import HELM_TEST, Helm, container, only
 from tests.support.repository import copy_of_checkout, git
 from tests.support.waiting import LIMIT_S

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from pipeline.command import app
-from pipeline.jars import checksums
+from ringfence_pipeline.command import app
+from ringfence_pipeline.jars import checksums
 from tests.helm.chart import (
     CHART_DIR,
     EVERYTHING,
@@ -48,7 +48,7 @@ def test_a_job_starts_a_command_that_there_is(helm: Helm, value_set: Path) -> No
     for spec in found:
         assert not unknown(spec["arguments"])
         file = spec["mainApplicationFile"].removeprefix("local://")
-        assert f"COPY pipeline/__main__.py {file}\n" in dockerfile
+        assert f"COPY pipeline/ringfence_pipeline/__main__.py {file}\n" in dockerfile
         user = spec["driver"]["podSecurityContext"].get("runAsUser", 10001)
         assert f"USER {user}:{user}\n" in dockerfile
         assert spec["sparkVersion"].startswith("4.0.")

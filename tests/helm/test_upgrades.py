@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ringfence.headers import DUPLICATE_ID
-from state.segment import Segment
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_state.segment import Segment
 from tests.broker.recorder import Recorder
 from tests.broker.service import REPOSITORY
 from tests.broker.topics import delete_topic

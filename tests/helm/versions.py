@@ -10,10 +10,11 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from state.segment import FORMAT
+from ringfence_state.segment import FORMAT
 from tests.broker.service import REPOSITORY
+from tools.source_roots import SOURCE_ROOTS
 
-PACKAGES: Final = ("ringfence", "service", "state", "api", "pipeline", "tools")
+PACKAGES: Final = (*SOURCE_ROOTS, "tools")
 NEWER: Final = FORMAT + 1
 MARK: Final = b"Z"
 """What a run of the newer format has after its number, and no older one."""
@@ -32,7 +33,7 @@ def another(folder: Path, version: str) -> Path:
 
 def with_newer_format(folder: Path, version: str) -> Path:
     """A version that writes runs with a byte more, and reads those of today."""
-    state = another(folder, version) / "state"
+    state = another(folder, version) / "state" / "ringfence_state"
     run = state / "segment.py"
     _replace(run, rf"^FORMAT: Final = {FORMAT}$", f"FORMAT: Final = {NEWER}")
     _replace(run, r"^    return b\"\"\.join\(parts\)$", _WRITER)

@@ -47,7 +47,7 @@ def test_the_same_image_has_every_command(container: Container) -> None:
 
 
 def test_the_compiled_fast_path_runs_in_it(container: Container) -> None:
-    told = "from service.native.path import chosen; print(chosen('native')[:2])"
+    told = "from ringfence_service.native.path import chosen; print(chosen('native')[:2])"
     assert container.run("python", "-P", "-c", told).strip() == "('native', None)"
 
 

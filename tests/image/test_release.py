@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from service.clock import product_version
+from ringfence_service.clock import product_version
 from tests.support.repository import copy_of_checkout
 from tools.image.build import Image
 from tools.image.buildah import Container

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from structlog.testing import capture_logs
 
-from service.metadata.settings import SettingsOverlay
-from service.queries.status import PartitionStatus
-from state.model import PartitionId
+from ringfence_service.metadata.settings import SettingsOverlay
+from ringfence_service.queries.status import PartitionStatus
+from ringfence_state.model import PartitionId
 from tests.support.helpers import some
 from tests.support.living import ORDERS, ROUTE, Living, in_group, turn_until_running, turns
 from tests.unit.service.processor.test_active_settings import put

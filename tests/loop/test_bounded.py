@@ -10,17 +10,17 @@ import pytest
 import structlog
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID
-from service.config.addresses import AddressBook
-from service.dedup.plan import Plan
-from service.processor.loop import Loop
-from service.processor.transaction import TransactionManager
-from service.queries.status import StatusBoard
-from service.supervisor.worker import LoopRunner
-from state.cache import BatchTooLargeError, Cache
-from state.model import PartitionId
-from state.store import Store
-from state.strategies.base import CommittedState, Strategy
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import TransactionManager
+from ringfence_service.queries.status import StatusBoard
+from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_state.cache import BatchTooLargeError, Cache
+from ringfence_state.model import PartitionId
+from ringfence_state.store import Store
+from ringfence_state.strategies.base import CommittedState, Strategy
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import Chance
@@ -175,7 +175,7 @@ def test_a_transaction_that_the_broker_ended_keeps_the_partitions_and_what_is_in
 def test_a_transaction_uses_no_more_memory_than_there_is(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.processor.poll._AT_ONCE", at_once)
+    monkeypatch.setattr("ringfence_service.processor.poll._AT_ONCE", at_once)
     living = Living(BY_KEY)
     addresses = [f"a{number}" for number in range(60)]
     for number in range(20):
@@ -221,7 +221,7 @@ def test_what_a_transaction_does_not_use_is_evicted_while_it_is_decided() -> Non
 def test_a_ring_that_alone_exceeds_the_memory_is_loaded_once_and_its_excess_is_shown(
     path: str, whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state.cache.WHOLE_IDS_MAX", whole_ids_max)
+    monkeypatch.setattr("ringfence_state.cache.WHOLE_IDS_MAX", whole_ids_max)
     living = Living(BY_KEY)
     for number in range(400):
         send(living, b"%d" % number, "large")

@@ -8,12 +8,12 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
-from service.config.load import RouteSettings
-from service.config.tasks import Hop
-from service.dedup.blame import WrongPartitionError
-from service.dedup.dead_letter import RedrivenRecord
-from state.pending_group import decode
+from ringfence_client.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.blame import WrongPartitionError
+from ringfence_service.dedup.dead_letter import RedrivenRecord
+from ringfence_state.pending_group import decode
 from tests.fakes.log import FakeCluster
 from tests.oracle.model import DequeRing
 from tests.support.deciding import (

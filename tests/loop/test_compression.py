@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
 from tests.fakes.partition import Record
 from tests.loop.test_two_hops import Hops
 from tests.support.living import Living, in_group, turns

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 import structlog
 
-from ringfence.headers import DUPLICATE_ID
-from service.config.load import RouteSettings
-from service.queries.status import RouteCounts
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.queries.status import RouteCounts
 from tests.fakes.admin import FakeAdmin
 from tests.loop.test_two_hops import Hops
 from tests.support.living import ORDERS, ROUTE, Living, refused, turns

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID
-from service.dedup.partition import addresses_of
-from service.processor.loop import Loop
-from service.processor.occupancy import PERIOD_S
-from state.memory_store import MemoryStore
-from state.model import Edit
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.dedup.partition import addresses_of
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.occupancy import PERIOD_S
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit
 from tests.support.living import LOG, ORDERS, ROUTE, Living, refused, turn_until_running, turns
 from tests.support.native import native_rings, needs_native
 

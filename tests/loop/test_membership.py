@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID
-from service.dedup.checks import DecisionContext
-from service.dedup.plan import Output, Plan
-from service.processor.transaction import TransactionAbortedError
-from state.model import PartitionId
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.dedup.checks import DecisionContext
+from ringfence_service.dedup.plan import Output, Plan
+from ringfence_service.processor.transaction import TransactionAbortedError
+from ringfence_state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.disk import Disk
 from tests.support.living import ORDERS, Living, in_group, turns, waiting_for

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError
 
-from service.errors import ExitCode, ExitError
-from service.processor.transaction import TransactionAbortedError
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.processor.transaction import TransactionAbortedError
 from tests.fakes.errors import abortable
 from tests.fakes.partition import Record
 from tests.loop.test_two_hops import BY_ADDRESS, Hops

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
 from tests.fakes.log import OTHERS
 from tests.fakes.partition import Record
 from tests.loop.test_two_hops import BY_ADDRESS, ROUTE, WIDE, Hops

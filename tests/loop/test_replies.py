@@ -7,9 +7,9 @@ from itertools import chain, repeat
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, REPLY_TO
-from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.processor.loop import Loop
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, REPLY_TO
+from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
+from ringfence_service.processor.loop import Loop
 from tests.loop.test_two_hops import Hops
 from tests.support.deciding import NOW_MS, SOURCE, World, named, topics
 from tests.support.living import ROUTE, Living, in_group, refused, turns

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DeadLetter, Reason
-from service.dedup.record import RejectedError
-from service.schemas.documents import UNKNOWN_S, Documents, use
-from service.schemas.lookups import FRUITLESS_MAX, FRUITLESS_PER_S, GRACE_S
-from service.schemas.registry import RegisteredSchema
-from state.model import PartitionId
+from ringfence_client.headers import DeadLetter, Reason
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.schemas.documents import UNKNOWN_S, Documents, use
+from ringfence_service.schemas.lookups import FRUITLESS_MAX, FRUITLESS_PER_S, GRACE_S
+from ringfence_service.schemas.registry import RegisteredSchema
+from ringfence_state.model import PartitionId
 from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 from tests.support.deciding import SOURCE, World, record
 from tests.support.living import ROUTE, Living, in_group, refused, turns, waiting_for

@@ -8,15 +8,15 @@ from itertools import cycle, repeat
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from service.dedup.output import TargetMissingError
-from service.dedup.plan import Output
-from service.errors import ExitCode, missing_inputs
-from service.kafka.errors import fault_of
-from service.kafka.model import VisibleTopics
-from service.processor.transaction import OutcomeUnknownError
-from state.model import Edit, PartitionId
-from state.segment import key
-from state.store import StoreCorruptError
+from ringfence_service.dedup.output import TargetMissingError
+from ringfence_service.dedup.plan import Output
+from ringfence_service.errors import ExitCode, missing_inputs
+from ringfence_service.kafka.errors import fault_of
+from ringfence_service.kafka.model import VisibleTopics
+from ringfence_service.processor.transaction import OutcomeUnknownError
+from ringfence_state.model import Edit, PartitionId
+from ringfence_state.segment import key
+from ringfence_state.store import StoreCorruptError
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import Chance
 from tests.support.helpers import ending, some

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from service.dedup.route import InputRoute
-from service.kafka.topics import config_topic
-from service.main.check import report_in_effect
-from service.main.template_warnings import shared_addresses
-from service.metadata.layout import RouteTopology, Topology
+from ringfence_main.check import report_in_effect
+from ringfence_main.template_warnings import shared_addresses
+from ringfence_service.dedup.route import InputRoute
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.layout import RouteTopology, Topology
 from tests.fakes.partition import Record
 from tests.fakes.rights import FakeRights
 from tests.support.helpers import rows

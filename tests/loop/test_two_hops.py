@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import murmur2
 
-from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
-from service.config.load import RouteSettings
-from service.config.tasks import Hop, Task
-from service.dedup.record import KnownId
-from service.errors import ExitCode
-from service.metadata.session_service import SessionService
-from service.processor.loop import Loop
-from service.queries.errors import NotPossible, Unavailable
-from service.queries.ids import IdAnswer, IdQuery, ImportIds
-from service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
-from state.model import PartitionId
+from ringfence_client.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.tasks import Hop, Task
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.errors import ExitCode
+from ringfence_service.metadata.session_service import SessionService
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.ids import IdAnswer, IdQuery, ImportIds
+from ringfence_service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
+from ringfence_state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk

@@ -8,10 +8,10 @@ from typing import Final
 import pytest
 import structlog
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.config.load import RouteSettings
-from service.processor.unchecked import LOGGED_EVERY_S
-from service.queries.status import RouteCounts
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.processor.unchecked import LOGGED_EVERY_S
+from ringfence_service.queries.status import RouteCounts
 from tests.loop.test_two_hops import Hops
 from tests.support.living import ROUTE, Headers, Living, in_group, refused, turns
 from tests.support.native import native_rings, needs_native

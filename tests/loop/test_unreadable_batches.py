@@ -7,14 +7,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from structlog.testing import capture_logs
 
-from ringfence.headers import DeadLetter
-from service.kafka.topics import fallback
-from service.processor.loop import Loop
-from service.processor.transaction import TransactionAbortedError
-from service.queries.errors import NotPossible, Unavailable
-from service.queries.partitions import SkipBatch, SkippedBatch
-from service.queries.status import PartitionStatus
-from state.model import PartitionId
+from ringfence_client.headers import DeadLetter
+from ringfence_service.kafka.topics import fallback
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import TransactionAbortedError
+from ringfence_service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.partitions import SkipBatch, SkippedBatch
+from ringfence_service.queries.status import PartitionStatus
+from ringfence_state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.partition import Fate, Record, Transaction

@@ -4,9 +4,9 @@ from typing import Final
 
 import pytest
 
-from service.config.load import RouteSettings
-from state.cache import Cache
-from state.keys import SEGMENTS, prefix
+from ringfence_service.config.load import RouteSettings
+from ringfence_state.cache import Cache
+from ringfence_state.keys import SEGMENTS, prefix
 from tests.support.deciding import World, named, reasons, topics
 from tests.support.living import LOG, ORDERS, Living, in_group, turns
 

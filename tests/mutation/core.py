@@ -2,7 +2,9 @@
 
 from typing import Final
 
-PACKAGES: Final = ("ringfence", "service", "state", "api", "pipeline", "tools", "bench")
+from tools.source_roots import SOURCE_ROOTS
+
+PACKAGES: Final = (*SOURCE_ROOTS, "tools", "bench")
 """Of the code that is tested."""
 
 TESTS: Final = (
@@ -36,10 +38,10 @@ MARKS: Final = (
 )
 
 GROUPS: Final = {
-    "state": ("state/*.py", "state/strategies/*.py"),
-    "dedup": ("service/dedup/*.py",),
+    "state": ("state/ringfence_state/*.py", "state/ringfence_state/strategies/*.py"),
+    "dedup": ("service/ringfence_service/dedup/*.py",),
     "processor": tuple(
-        f"service/processor/{name}.py"
+        f"service/ringfence_service/processor/{name}.py"
         for name in (
             "loop",
             "poll",
@@ -55,12 +57,13 @@ GROUPS: Final = {
         )
     ),
     "metadata": tuple(
-        f"service/metadata/{name}.py"
+        f"service/ringfence_service/metadata/{name}.py"
         for name in ("image", "layout", "settings", "topic", "file_routes")
     ),
-    "dead_letters": ("service/dead_letters/*.py",),
+    "dead_letters": ("service/ringfence_service/dead_letters/*.py",),
     "publisher": tuple(
-        f"ringfence/publisher/{name}.py" for name in ("publisher", "sender", "session")
+        f"ringfence/ringfence_client/publisher/{name}.py"
+        for name in ("publisher", "sender", "session")
     ),
 }
 """Of the core; `make mutants ARGS=NAME` takes one, or a path."""

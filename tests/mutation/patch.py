@@ -16,6 +16,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Final
 
 from tests.mutation.mutant import Mutant
+from tools.source_roots import module_name
 
 Key = tuple[str, str, int]
 
@@ -84,7 +85,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, path: str, source: bytes, root: Path) -> None:
         self._path = root / path
         self._source = source
-        self._name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        self._name = module_name(path)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -4,9 +4,9 @@ import copy
 from collections.abc import Iterable
 from typing import Final
 
-from state.model import Origin, PackedPositions, PartitionId
-from state.segment import decode
-from state.strategies.ring_memory import InMemoryRing
+from ringfence_state.model import Origin, PackedPositions, PartitionId
+from ringfence_state.segment import decode
+from ringfence_state.strategies.ring_memory import InMemoryRing
 from tests.oracle.model import DequeRing
 
 ADDRESS: Final = "oracle"

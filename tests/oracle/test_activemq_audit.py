@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from ringfence.headers import Reason
-from service.config.addresses import AddressSettings
-from state.model import Claim, Origin, PackedPositions, PartitionId
-from state.strategies.registry import STRATEGIES
+from ringfence_client.headers import Reason
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
+from ringfence_state.strategies.registry import STRATEGIES
 from tests.oracle import genuine
 
 pytestmark = pytest.mark.oracle

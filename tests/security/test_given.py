@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from service.config.load import load_lenient
-from service.errors import AdminExit, ExitCode, ExitError
-from service.main.cli import app
+from ringfence_main.cli import app
+from ringfence_service.config.load import load_lenient
+from ringfence_service.errors import AdminExit, ExitCode, ExitError
 
 pytestmark = pytest.mark.security
 

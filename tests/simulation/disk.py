@@ -6,9 +6,9 @@ Each write is a step at which the process may die, before it and after it.
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 
-from state.memory_store import MemoryStore
-from state.model import Edit, PartitionId
-from state.store import StoreCorruptError, StorePosition
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit, PartitionId
+from ringfence_state.store import StoreCorruptError, StorePosition
 
 
 class Disk:

@@ -8,20 +8,20 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from service.config.tasks import Task
-from service.errors import ExitCode, ExitError
-from service.kafka.errors import KafkaFailure
-from service.processor.committer import NotAppliedError
-from service.processor.loop import Loop
-from service.processor.reporter import Reporter
-from service.processor.transaction import OutcomeUnknownError
-from service.queries.inbox import QueryInbox
-from service.queries.registry import Answer, Query
-from service.queries.status import ServiceStatus, StatusBoard
-from service.schemas import documents
-from service.supervisor.worker import LoopRunner
-from service.telemetry.metrics import Metrics
-from state.store import StoreFailedError
+from ringfence_service.config.tasks import Task
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.kafka.errors import KafkaFailure
+from ringfence_service.processor.committer import NotAppliedError
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.reporter import Reporter
+from ringfence_service.processor.transaction import OutcomeUnknownError
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.queries.status import ServiceStatus, StatusBoard
+from ringfence_service.schemas import documents
+from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.telemetry.metrics import Metrics
+from ringfence_state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.simulation.disk import Disk
@@ -33,7 +33,7 @@ LOAD_S_MAX = 6.0
 
 
 class FakeClock:
-    """See `service.clock.Clock`: the cluster's time, which advances when an instance sleeps.
+    """A fake `Clock`: the cluster's time, which advances when an instance sleeps.
 
     The wall clock may be set; the monotonic clock, which measures deadlines, may not.
     """
@@ -101,7 +101,7 @@ class Instance:
         return self.loop is not None
 
     def turn(self) -> None:
-        """Begin a life, or give it one turn; see `service.supervisor.worker`."""
+        """Begin a life, or give it one turn; see `ringfence_service.supervisor.worker`."""
         self._live(self._turn)
 
     def ask(self, query: Query) -> Answer | None:

@@ -5,13 +5,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ringfence.headers import DeadLetter, Reason
-from service.config.tasks import Hop, consumer_group
-from service.kafka.topics import BY_ADDRESS, by_address, changelog
-from state.keys import SEGMENTS, address_of, prefix
-from state.model import PartitionId
-from state.offset_metadata import decode as decode_metadata
-from state.segment import FORGOTTEN, STORED_ID_BYTES_MAX, decode
+from ringfence_client.headers import DeadLetter, Reason
+from ringfence_service.config.tasks import Hop, consumer_group
+from ringfence_service.kafka.topics import BY_ADDRESS, by_address, changelog
+from ringfence_state.keys import SEGMENTS, address_of, prefix
+from ringfence_state.model import PartitionId
+from ringfence_state.offset_metadata import decode as decode_metadata
+from ringfence_state.segment import FORGOTTEN, STORED_ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Headers, Partition, Record, committed_records
 from tests.simulation.disk import Disk

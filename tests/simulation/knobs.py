@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import service.native.ring
-import service.processor.poll
-import service.processor.settings_follower
-import state.cache
-import state.segment
-import state.strategies.ring
-import state.strategies.window
-from service.dedup.evaluator import FastPaths
-from service.processor.counters import AddressCounters
-from service.processor.failures import FailureHandler
-from service.processor.reporter import Reporter
-from state.cache import Cache
-from state.strategies.ring_memory import IndexedRing
+import ringfence_service.native.ring
+import ringfence_service.processor.poll
+import ringfence_service.processor.settings_follower
+import ringfence_state.cache
+import ringfence_state.segment
+import ringfence_state.strategies.ring
+import ringfence_state.strategies.window
+from ringfence_service.dedup.evaluator import FastPaths
+from ringfence_service.processor.counters import AddressCounters
+from ringfence_service.processor.failures import FailureHandler
+from ringfence_service.processor.reporter import Reporter
+from ringfence_state.cache import Cache
+from ringfence_state.strategies.ring_memory import IndexedRing
 from tests.fakes.log import FakeCluster
 
 
@@ -61,13 +61,18 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
     What stands between a commit and the end of its application are steps as well.
     """
     met = log.met
-    runs = (state.segment, state.strategies.ring, state.strategies.window, service.native.ring)
+    runs = (
+        ringfence_state.segment,
+        ringfence_state.strategies.ring,
+        ringfence_state.strategies.window,
+        ringfence_service.native.ring,
+    )
     sizes = (
-        (state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
-        (state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
+        (ringfence_state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),
+        (ringfence_state.cache, "SMALL_IDS_MAX", knobs.small_ids_max),
         *((module, "SEGMENT_IDS_MAX", knobs.run_ids_max) for module in runs),
-        (service.processor.poll, "_AT_ONCE", knobs.at_once),
-        (service.processor.settings_follower, "PIECE_CACHES_MAX", knobs.piece_caches_max),
+        (ringfence_service.processor.poll, "_AT_ONCE", knobs.at_once),
+        (ringfence_service.processor.settings_follower, "PIECE_CACHES_MAX", knobs.piece_caches_max),
     )
     with ExitStack() as undo:
         for module, name, value in sizes:

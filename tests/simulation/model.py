@@ -9,12 +9,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason, bookmark
-from service.config.addresses import AUDIT, BRIDGE
-from service.dedup.claim import is_stamp
-from service.queries.ids import ClearAddress, ForgetId, ImportIds
-from state.model import NO_CLAIM, Claim, PartitionId
-from state.segment import FORGOTTEN
+from ringfence_client.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason, bookmark
+from ringfence_service.config.addresses import AUDIT, BRIDGE
+from ringfence_service.dedup.claim import is_stamp
+from ringfence_service.queries.ids import ClearAddress, ForgetId, ImportIds
+from ringfence_state.model import NO_CLAIM, Claim, PartitionId
+from ringfence_state.segment import FORGOTTEN
 from tests.oracle.model import DequeRing
 from tests.simulation.registry import CAUSES, REGISTERED_LATE, UNKNOWN_CAUSE
 from tests.simulation.rules import (

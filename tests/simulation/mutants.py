@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.mutation.patch import import_as
+from tools.source_roots import python_path
 
 ROOT: Final = Path(__file__).parents[2]
 SEEDS_MAX: Final = int(os.environ.get("RINGFENCE_SIM_RUNS") or 4_000)
@@ -38,7 +39,7 @@ class Mutant(NamedTuple):
 MUTANTS: Final = (
     Mutant(
         "apply before commit",
-        "service/processor/committer.py",
+        "service/ringfence_service/processor/committer.py",
         "        self._transaction_manager.commit(plan, outputs, build_offsets, member)\n",
         "        outputs = list(outputs)\n"
         "        for each in plan.sealed:\n"
@@ -48,75 +49,75 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the generation of now in place of the batch's",
-        "service/processor/assignment.py",
+        "service/ringfence_service/processor/assignment.py",
         "        return self._member\n",
         "        return _metadata(self._consumer)\n",
         left_out="a partition is given away only when its owner has served the callback",
     ),
     Mutant(
         "a store that is ahead of the offset is not wiped",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "    if position.input_next > (facts.committed_offset or 0):\n",
         "    if False:\n",
         left_out="every write to a store follows a commit, so none is ahead; a second guard",
     ),
     Mutant(
         "the ring holds one less",
-        "state/strategies/ring_memory.py",
+        "state/ringfence_state/strategies/ring_memory.py",
         "                if number >= following - capacity and number >= floor:\n",
         "                if number > following - capacity and number >= floor:\n",
     ),
     Mutant(
         "an origin names the deciding partition",
-        "service/dedup/evaluator.py",
+        "service/ringfence_service/dedup/evaluator.py",
         "        self._base = contexts.packed_positions.base(input_partition.source)\n",
         "        self._base = contexts.packed_positions.base(progress.source)\n",
     ),
     Mutant(
         "the sweep goes one record too far",
-        "service/processor/repartition_purger.py",
+        "service/ringfence_service/processor/repartition_purger.py",
         "{source: at for source, at in decided.items() if at}",
         "{source: at + 1 for source, at in decided.items() if at}",
     ),
     Mutant(
         "no abort after an error",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         "raise TransactionAbortedError(self._abort(producer, plan, failure, began_s))\n",
         "raise TransactionAbortedError(failure)\n",
     ),
     Mutant(
         "all records of a refused batch are blamed although the broker may mean one",
-        "service/dedup/refusal_trace.py",
+        "service/ringfence_service/dedup/refusal_trace.py",
         "            is_certain = self.broker_names_records or is_alone\n",
         "            is_certain = True\n",
     ),
     Mutant(
         "a record that was reported alone is blamed for others that are not traced",
-        "service/dedup/refusal_trace.py",
+        "service/ringfence_service/dedup/refusal_trace.py",
         "            is_alone = self.is_whole and len(refusals) == 1\n",
         "            is_alone = len(refusals) == 1\n",
     ),
     Mutant(
         "the mark of a redrive is not written",
-        "service/processor/handlers/redrives.py",
+        "service/ringfence_service/processor/handlers/redrives.py",
         "        _write(partition, [put(command.redrive, letters, after())], plan)\n",
         "        _write(partition, [], plan)\n",
     ),
     Mutant(
         "the mark of a redrive is written too far",
-        "service/processor/handlers/redrives.py",
+        "service/ringfence_service/processor/handlers/redrives.py",
         "[put(command.redrive, letters, after())]",
         "[put(command.redrive, letters, after()._replace(done=after().done + 1))]",
     ),
     Mutant(
         "a producer is never suspected for what the client tells",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         'a copy of it may still arrive."""\n        self._suspect = True\n',
         'a copy of it may still arrive."""\n',
     ),
     Mutant(
         "ends are asked before the committed offset",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "        try:\n            committed = self._consumer.committed(\n",
         "        logs = [log for p in partitions for log in (p.source, p.changelog) if log]\n"
         "        ends = self._cluster.ends(logs)\n"
@@ -129,31 +130,31 @@ MUTANTS: Final = (
     ),
     Mutant(
         "what was kept is not forgotten at a rewind",
-        "service/processor/poll.py",
+        "service/ringfence_service/processor/poll.py",
         '        fatal error and then nothing any more.\n        """\n        self._kept.clear()\n',
         '        fatal error and then nothing any more.\n        """\n',
     ),
     Mutant(
         "a short changelog is believed at once",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "_SHORT_S: Final = 10.0\n",
         "_SHORT_S: Final = 0.0\n",
     ),
     Mutant(
         "an old store is not wiped",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "    return now_ms - position.level_at_ms > tombstones_kept_ms // 2\n",
         "    return False\n",
     ),
     Mutant(
         "a truncated changelog passes",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "changelog_next <= facts.metadata.last_offset:\n",
         "changelog_next < 0:\n",
     ),
     Mutant(
         "a rebalance amid a transaction is ignored",
-        "service/processor/committer.py",
+        "service/ringfence_service/processor/committer.py",
         "            batch = self._poller.poll_more(plan, self._poison_records.records_max)\n"
         "            if self._assignment.rebalances != rebalances:\n",
         "            batch = self._poller.poll_more(plan, self._poison_records.records_max)\n"
@@ -162,51 +163,51 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the group is not heard before a change over REST",
-        "service/processor/loop.py",
+        "service/ringfence_service/processor/loop.py",
         "        rebalances = self.assignment.rebalances\n        self.poller.run_callbacks()\n",
         "        rebalances = self.assignment.rebalances\n",
         left_out="the broker refuses the generation",
     ),
     Mutant(
         "an epoch is fenced by itself",
-        "service/dedup/checks.py",
+        "service/ringfence_service/dedup/checks.py",
         "        if epoch < newest:\n",
         "        if epoch <= newest:\n",
     ),
     Mutant(
         "an unknown inlet is not doubted",
-        "service/dedup/route.py",
+        "service/ringfence_service/dedup/route.py",
         "            doubt(source.topic)\n",
         "",
     ),
     Mutant(
         "the writer of settings does not read to the end",
-        "service/metadata/topic.py",
+        "service/ringfence_service/metadata/topic.py",
         "            reader.catch_up(may_fence=False)\n",
         "            reader.poll()\n",
     ),
     Mutant(
         "an input that was created again passes at the takeover",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "    if metadata.input_topic_id != facts.identity.input_topic_id:\n",
         "    if False:\n",
     ),
     Mutant(
         "the floor of a compact ring may go back",
-        "state/strategies/ring_memory.py",
+        "state/ringfence_state/strategies/ring_memory.py",
         "\n        self.floor = max(self.floor, segment.floor)\n",
         "\n        self.floor = segment.floor\n",
         left_out="equivalent: `RingDraft.seal` never lowers it",
     ),
     Mutant(
         "a run is deleted one too early",
-        "state/segment.py",
+        "state/ringfence_state/segment.py",
         "    count = bisect_right(firsts, floor) - (floor < following)\n",
         "    count = bisect_right(firsts, floor)\n",
     ),
     Mutant(
         "only the damaged partition is taken over again",
-        "service/processor/committer.py",
+        "service/ringfence_service/processor/committer.py",
         "            for source in plan.next_offsets:\n"
         "                self._assignment.retake(source, wipe=False)\n"
         "            raise damaged\n",
@@ -214,75 +215,75 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a commit that timed out may be aborted",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         "fault.remedy is Recovery.ABORT and not maybe_committed:\n",
         "fault.remedy is not Recovery.RETRY or self._waited_s(started_s) > 1:\n",
         left_out="the client refuses to abort while a commit is in progress, and the life ends",
     ),
     Mutant(
         "offsets are sent without a membership",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         "producer.send_offsets_to_transaction(offsets, group, _STEP_TIMEOUT_S)",
         "producer.send_offsets_to_transaction(offsets, type(group)(group.group), _STEP_TIMEOUT_S)",
     ),
     Mutant(
         "a rewind keeps what was read",
-        "service/processor/failures.py",
+        "service/ringfence_service/processor/failures.py",
         "            self._poller.discard()\n",
         "",
     ),
     Mutant(
         "a redrive that has ended is decided",
-        "service/processor/handlers/redrives.py",
+        "service/ringfence_service/processor/handlers/redrives.py",
         "    if not job.is_running:\n        return RedriveAnswer",
         "    if False:\n        return RedriveAnswer",
     ),
     Mutant(
         "a stale job is believed",
-        "service/processor/handlers/redrives.py",
+        "service/ringfence_service/processor/handlers/redrives.py",
         "    if not has_caught_up:\n",
         "    if False:\n",
     ),
     Mutant(
         "the time of a partition goes back",
-        "service/dedup/evaluator.py",
+        "service/ringfence_service/dedup/evaluator.py",
         "            if timestamp > time_ms:\n",
         "            if True:\n",
     ),
     Mutant(
         "a compact ring does not see its draft",
-        "state/strategies/ring_memory.py",
+        "state/ringfence_state/strategies/ring_memory.py",
         "            number = drafted.get(identifier)\n            if number",
         "            number = None\n            if number",
     ),
     Mutant(
         "a window holds one less",
-        "state/strategies/window.py",
+        "state/ringfence_state/strategies/window.py",
         "and self._count <= self._settings.window_size:\n",
         "and self._count < self._settings.window_size:\n",
     ),
     Mutant(
         "what was stamped is remembered with the address's own",
-        "service/dedup/address.py",
+        "service/ringfence_service/dedup/address.py",
         "        return self._at(context.name, BRIDGE + context.name)\n",
         "        return self._at(context.name, context.name)\n",
     ),
     Mutant(
         "the membership outlasts its loss",
-        "service/processor/assignment.py",
+        "service/ringfence_service/processor/assignment.py",
         "        self._drop(consumer, taken)\n        self._member = None\n",
         "        self._drop(consumer, taken)\n",
         left_out="the broker refuses a member that it has forgotten",
     ),
     Mutant(
         "a restore is done one offset early",
-        "service/processor/restore.py",
+        "service/ringfence_service/processor/restore.py",
         "        return self.position.changelog_next >= self.end\n",
         "        return self.position.changelog_next >= self.end - 1\n",
     ),
     Mutant(
         "the restorer takes a record twice",
-        "service/processor/restore.py",
+        "service/ringfence_service/processor/restore.py",
         "        if replay is None or (message.offset() or 0) < replay.reached:\n",
         "        if replay is None:\n",
         left_out="equivalent: an edit that is made twice is the same edit",
@@ -290,75 +291,75 @@ MUTANTS: Final = (
     # A fix taken out: each of these was a fault of the service once.
     Mutant(
         "a transaction begins on any producer",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         "        producer = self._trusted(waits_for_flush=plan.is_traced)\n",
         "        producer = self._trusted() if self._producer is None else self._producer\n",
     ),
     Mutant(
         "the first piece is decided in the transaction",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         "            first = next(parts, ())\n",
         "            first = ()\n",
     ),
     Mutant(
         "a transaction takes in more whatever its age",
-        "service/processor/committer.py",
+        "service/ringfence_service/processor/committer.py",
         "            if self._cache.is_full or self._decided_for_s > self._load_s_max / 2:\n",
         "            if self._cache.is_full:\n",
         left_out="a second guard: a piece that has to load something then is not decided",
     ),
     Mutant(
         "a transaction loads whatever its age",
-        "state/cache.py",
+        "state/ringfence_state/cache.py",
         "            if self._is_bounded and self._is_late():\n",
         "            if False:\n",
     ),
     Mutant(
         "an older file gives up what a newer one has a route for",
-        "service/processor/active_settings.py",
+        "service/ringfence_service/processor/active_settings.py",
         "        awaited = self.settings_follower.missing_for(topic)\n",
         "        awaited = None\n",
     ),
     Mutant(
         "an input that was created again is read on",
-        "service/processor/assignment.py",
+        "service/ringfence_service/processor/assignment.py",
         "        if _is_replaced(partition, input_topic):\n",
         "        if False:\n",
     ),
     Mutant(
         "a short end of an input is believed at once",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "    if is_same and facts.input.end < (facts.committed_offset or 0):\n",
         "    if False:\n",
     ),
     Mutant(
         "a change that was committed and not applied is forgotten",
-        "service/processor/committer.py",
+        "service/ringfence_service/processor/committer.py",
         "            raise NotAppliedError(repr(error)) from error\n",
         "            raise\n",
     ),
     Mutant(
         "a piece that was not delivered is taken for one that was",
-        "service/processor/transaction.py",
+        "service/ringfence_service/processor/transaction.py",
         "            if not changelog.is_written:\n",
         "            if False:\n",
     ),
     Mutant(
         "an answer counts from when it was looked at",
-        "service/processor/takeover.py",
+        "service/ringfence_service/processor/takeover.py",
         "            if self._is_short(partition, found, asked_s):\n",
         "            if self._is_short(partition, found, self._clock.monotonic_s()):\n",
     ),
     Mutant(
         "a record has more headers than the state can count",
-        "service/dedup/transaction_group.py",
+        "service/ringfence_service/dedup/transaction_group.py",
         "        if len(kept) > HEADERS_MAX:\n",
         "        if False:\n",
     ),
     # What one route awaits concerns the others, or is awaited without an end.
     Mutant(
         "a record that waits stops every partition of its process",
-        "service/processor/fetcher.py",
+        "service/ringfence_service/processor/fetcher.py",
         "        self.blocks[source] = Block(sentence, awaits, self._clock.wall_ms())\n"
         "        self.stop([source])\n",
         "        self.blocks[source] = Block(sentence, awaits, self._clock.wall_ms())\n"
@@ -366,14 +367,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the loop sleeps while a record waits",
-        "service/processor/failures.py",
+        "service/ringfence_service/processor/failures.py",
         "        self.block({source: awaited})\n",
         "        self.block({source: awaited})\n"
         "        self._retry_policy.back_off(awaited.sentence)\n",
     ),
     Mutant(
         "the loop waits for a schema",
-        "service/schemas/documents.py",
+        "service/ringfence_service/schemas/documents.py",
         "        accepted = [number for number in numbers if self._lookups.want(number, route)]\n",
         "        accepted = [number for number in numbers if self._lookups.want(number, route)]\n"
         "        for number in accepted:\n"
@@ -381,54 +382,55 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a wait is never over",
-        "service/processor/fetcher.py",
+        "service/ringfence_service/processor/fetcher.py",
         "            if sentence is None:\n",
         "            if False:\n",
     ),
     Mutant(
         "a wait is over at once",
-        "service/processor/fetcher.py",
+        "service/ringfence_service/processor/fetcher.py",
         "            sentence = block.awaits()\n",
         "            sentence = None\n",
     ),
     Mutant(
         "what was read of a partition that waits is decided",
-        "service/processor/failures.py",
+        "service/ringfence_service/processor/failures.py",
         "        self._poller.skip(waiting)\n",
         "",
     ),
     Mutant(
         "a missing target is looked for once",
-        "service/processor/active_settings.py",
+        "service/ringfence_service/processor/active_settings.py",
         "            self._are_targets_stale = self._are_targets_stale or self.targets.is_missed\n",
         "",
     ),
     Mutant(
         "the grace of a refused id never ends",
-        "service/schemas/lookups.py",
+        "service/ringfence_service/schemas/lookups.py",
         "        if not is_again and now_s - wanted.failed_since_s < GRACE_S:\n",
         "        if not is_again:\n",
     ),
     Mutant(
         "a refused id has no grace",
-        "service/schemas/lookups.py",
+        "service/ringfence_service/schemas/lookups.py",
         "        if not is_again and now_s - wanted.failed_since_s < GRACE_S:\n",
         "        if False:\n",
     ),
     Mutant(
         "a registry that answers nothing refuses ids",
-        "service/schemas/lookups.py",
+        "service/ringfence_service/schemas/lookups.py",
         "                is_there = True\n",
         "                pass\n            is_there = True\n",
     ),
     Mutant(
         "an id that the registry did not know is unknown for ever",
-        "service/schemas/documents.py",
+        "service/ringfence_service/schemas/documents.py",
         "[each for each, lacking in self._lacking.items() if lacking.until_s < now_s]",
         "list[int]()",
     ),
 )
-"""Ends by the last stable offset are not among them: the fake answers for `service.kafka.admin`."""
+"""Ends by the last stable offset are not among them: the fake answers for
+`ringfence_service.kafka.admin`."""
 
 
 def hunt(mutant: Mutant, seeds_max: int) -> str | None:
@@ -473,7 +475,7 @@ def found(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> str | None:
     ended = subprocess.run(
         [sys.executable, "-m", "tests.simulation.mutants", HUNT, mutant.name],
         cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT), "RINGFENCE_SIM_RUNS": str(seeds_max)},
+        env={"PYTHONPATH": python_path(ROOT), "RINGFENCE_SIM_RUNS": str(seeds_max)},
         capture_output=True,
         text=True,
         check=False,

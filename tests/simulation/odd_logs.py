@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from service.config.model import LostOffset, ResetOffset
-from service.config.tasks import Hop, consumer_group
-from service.errors import ExitCode, ExitError
-from service.kafka.topics import BY_ADDRESS, by_address, changelog
-from state.model import PartitionId
-from state.offset_metadata import decode
+from ringfence_service.config.model import LostOffset, ResetOffset
+from ringfence_service.config.tasks import Hop, consumer_group
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.kafka.topics import BY_ADDRESS, by_address, changelog
+from ringfence_state.model import PartitionId
+from ringfence_state.offset_metadata import decode
 from tests.fakes.partition import Partition
 from tests.simulation.instance import Instance
 from tests.simulation.invariants import Broken, folded

@@ -12,9 +12,9 @@ of a partition, as it is free to; a failure begins the count again.
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from service.processor.loop import Loop
-from service.processor.poll import _OPEN_S
-from state.model import PartitionId
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.poll import _OPEN_S
+from ringfence_state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.simulation.instance import Instance
 from tests.simulation.invariants import Broken

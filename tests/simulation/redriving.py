@@ -14,25 +14,25 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException
 
-from ringfence.headers import Reason
-from service.dead_letters.owners import DeadLetterOwners
-from service.dead_letters.reader import DeadLetterReader
-from service.dead_letters.redrive_steps import RedriveBatcher, RedriveStep, halves
-from service.dedup.dead_letter import MODES
-from service.kafka.topics import by_address, config_topic
-from service.metadata.image import MetadataImage
-from service.metadata.record import MetadataRecord
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.metadata.topic import MetadataWriter
-from service.queries.dead_letters import (
+from ringfence_client.headers import Reason
+from ringfence_service.dead_letters.owners import DeadLetterOwners
+from ringfence_service.dead_letters.reader import DeadLetterReader
+from ringfence_service.dead_letters.redrive_steps import RedriveBatcher, RedriveStep, halves
+from ringfence_service.dedup.dead_letter import MODES
+from ringfence_service.kafka.topics import by_address, config_topic
+from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from ringfence_service.metadata.topic import MetadataWriter
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     RedriveRequest,
     view_of,
 )
-from service.queries.ids import ChangeAnswer
-from service.queries.redrives import (
+from ringfence_service.queries.ids import ChangeAnswer
+from ringfence_service.queries.redrives import (
     CheckpointsAnswer,
     CheckpointsQuery,
     DecideDeadLetters,
@@ -40,8 +40,8 @@ from service.queries.redrives import (
     PartitionCheckpoint,
     RedriveAnswer,
 )
-from service.queries.registry import Answer, Query
-from state.model import PartitionId
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_state.model import PartitionId
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import committed_records

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from service.schemas.errors import RegistryUnavailableError, SchemaUnusableError
-from service.schemas.lookups import GRACE_S
-from service.schemas.registry import RegisteredSchema
+from ringfence_service.schemas.errors import RegistryUnavailableError, SchemaUnusableError
+from ringfence_service.schemas.lookups import GRACE_S
+from ringfence_service.schemas.registry import RegisteredSchema
 from tests.fakes.log import FakeCluster
 from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 

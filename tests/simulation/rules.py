@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from ringfence.headers import Reason
-from state.model import Claim
+from ringfence_client.headers import Reason
+from ringfence_state.model import Claim
 
 WINDOW_MS = 15
 WINDOW_SIZE = 4

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ringfence.headers import (
+from ringfence_client.headers import (
     DUPLICATE_ID,
     EPOCH,
     EXPIRES_AT,
@@ -19,20 +19,26 @@ from ringfence.headers import (
     PUBLISHER,
     STREAM,
 )
-from ringfence.headers import (
+from ringfence_client.headers import (
     GROUP as GROUP_NAME,
 )
-from service.config.addresses import AddressBook, OnDuplicate
-from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.config.model import (
+from ringfence_service.config.addresses import AddressBook, OnDuplicate
+from ringfence_service.config.load import (
+    ApiSettings,
+    Config,
+    KafkaSettings,
+    RouteSettings,
+    ServiceSettings,
+)
+from ringfence_service.config.model import (
     LostOffset,
     MissingId,
     ResetOffset,
     SchemaRegistrySettings,
     Scope,
 )
-from service.config.tasks import Hop, hops_of
-from state.model import NO_CLAIM, Claim, PartitionId
+from ringfence_service.config.tasks import Hop, hops_of
+from ringfence_state.model import NO_CLAIM, Claim, PartitionId
 from tests.fakes.partition import Headers, Record
 from tests.fakes.schema_registry import FakeSchemas
 from tests.simulation.knobs import Knobs

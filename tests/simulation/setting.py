@@ -5,14 +5,14 @@ import random
 from collections.abc import Callable
 from typing import cast
 
-from service.config.tasks import Task
-from service.kafka.topics import config_topic
-from service.metadata.settings import Keys, SettingsOverlay
-from service.metadata.settings_change import SettingsSnapshot
-from service.metadata.settings_service import SettingsService
-from service.metadata.watcher import MetadataWatcher
-from service.queries.errors import Unavailable
-from state.offset_metadata import decode
+from ringfence_service.config.tasks import Task
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.settings import Keys, SettingsOverlay
+from ringfence_service.metadata.settings_change import SettingsSnapshot
+from ringfence_service.metadata.settings_service import SettingsService
+from ringfence_service.metadata.watcher import MetadataWatcher
+from ringfence_service.queries.errors import Unavailable
+from ringfence_state.offset_metadata import decode
 from tests.fakes.clients import FakeClients
 from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from service.config.tasks import Task
+from ringfence_service.config.tasks import Task
 from tests.simulation.coverage import missed, rare, table
 from tests.simulation.mutants import MUTANTS, found
 from tests.simulation.runs import RUNS, SEED, TIMEOUT_S, faults_of, found_by, told

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from state.model import PartitionId
-from state.store import StoreCorruptError, StoreFailedError
+from ringfence_state.model import PartitionId
+from ringfence_state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain, retriable
 from tests.fakes.log import Chance
 from tests.simulation.scenario import Scenario

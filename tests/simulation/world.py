@@ -8,19 +8,19 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaException
 
-from ringfence.headers import internal
-from service.config.tasks import Hop, Task, consumer_group
-from service.dedup.record import KnownId
-from service.errors import ExitError
-from service.kafka.topics import by_address, config_topic
-from service.metadata.image import MetadataImage
-from service.metadata.record import MetadataRecord
-from service.metadata.sessions import SessionRecord, record_of
-from service.metadata.topic import MetadataWriter
-from service.queries.ids import ClearAddress, ForgetId, ImportIds
-from service.schemas.documents import UNKNOWN_S
-from service.schemas.lookups import GRACE_S
-from state.model import PartitionId
+from ringfence_client.headers import internal
+from ringfence_service.config.tasks import Hop, Task, consumer_group
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.errors import ExitError
+from ringfence_service.kafka.topics import by_address, config_topic
+from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_service.metadata.sessions import SessionRecord, record_of
+from ringfence_service.metadata.topic import MetadataWriter
+from ringfence_service.queries.ids import ClearAddress, ForgetId, ImportIds
+from ringfence_service.schemas.documents import UNKNOWN_S
+from ringfence_service.schemas.lookups import GRACE_S
+from ringfence_state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Fate, Record

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.errors import ExitCode
+from ringfence_service.errors import ExitCode
 from tests.broker.carried_world import world_of
 from tests.broker.recorder import Recorder
 from tests.broker.service import Service

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from service.errors import ExitCode
+from ringfence_service.errors import ExitCode
 from tests.broker.proxy import END_TXN, Trouble, What
 from tests.broker.service import Service
 from tests.broker.world import World

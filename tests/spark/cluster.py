@@ -22,14 +22,15 @@ from typing import Any, Final, NamedTuple, Self, cast
 import pyspark
 from pyspark.sql import SparkSession
 
-from pipeline.backfill import run
-from pipeline.session import SessionOptions, open_session
-from pipeline.tables import RunOptions, TableSource, read_table, update_tables
-from service.config.load import load
+from ringfence_pipeline.backfill import run
+from ringfence_pipeline.session import SessionOptions, open_session
+from ringfence_pipeline.tables import RunOptions, TableSource, read_table, update_tables
+from ringfence_service.config.load import load
 from tests.spark.judging import Case, judged, named
 from tests.spark.ledger import Ledger
 from tests.support.waiting import eventually
 from tools import spark_archive
+from tools.source_roots import python_path
 
 REPOSITORY: Final = Path(__file__).parents[2]
 MASTER: Final = "local-cluster[2,1,1024]"
@@ -115,7 +116,7 @@ class Driver:
                 cwd=REPOSITORY,
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(REPOSITORY),
+                    "PYTHONPATH": python_path(REPOSITORY),
                     "PYSPARK_PYTHON": str(python),
                     "SPARK_HOME": str(self._home),
                     "SPARK_SUBMIT_OPTS": spark_archive.options(),

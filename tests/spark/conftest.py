@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner, Result
 
-from pipeline.command import app
+from ringfence_pipeline.command import app
 from tools import spark_archive
 from tools.broker.cluster import Broker, open_broker
 
@@ -33,7 +33,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    from pipeline.session import SessionOptions, session_for  # noqa: PLC0415 - needs pyspark
+    from ringfence_pipeline.session import SessionOptions, session_for  # noqa: PLC0415 - needs pyspark
 
     with session_for(SessionOptions()) as session:
         yield session
@@ -48,7 +48,7 @@ def command(
     def run(*words: str) -> Result:
         former = signal.getsignal(signal.SIGTERM)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pipeline.session.close_session", lambda _session: None)
+            patch.setattr("ringfence_pipeline.session.close_session", lambda _session: None)
             try:
                 return CliRunner().invoke(app, words)
             finally:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from pipeline.reconcile.results import ReconcileResult
-from ringfence.headers import GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter, Reason
+from ringfence_client.headers import GROUP, GROUP_POSITION, GROUP_SIZE, DeadLetter, Reason
+from ringfence_pipeline.reconcile.results import ReconcileResult
 from tests.spark.judging import named
 from tests.spark.ledger import START_MS, Entry, Ledger, Row
 

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.admin import KafkaPartition, OffsetSpan
-from pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge
-from pipeline.reconcile.results import ReconcileResult
-from pipeline.reconcile.scope import PastSettings, ReconcileScope, RouteScope
-from pipeline.reconcile.snapshot import DecidedRange, Snapshot
-from ringfence.spark.columns import RECORD
-from service.config.addresses import AddressBook
-from service.metadata import redrive_job as job
+from ringfence_client.spark.columns import RECORD
+from ringfence_pipeline.admin import KafkaPartition, OffsetSpan
+from ringfence_pipeline.reconcile.analyze import AnalyzeOptions, Evidence, judge
+from ringfence_pipeline.reconcile.results import ReconcileResult
+from ringfence_pipeline.reconcile.scope import PastSettings, ReconcileScope, RouteScope
+from ringfence_pipeline.reconcile.snapshot import DecidedRange, Snapshot
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.metadata import redrive_job as job
 from tests.spark.ledger import Entry, Ledger, Row
 
 Lanes = list[list[Row]]

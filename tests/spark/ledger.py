@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ringfence.headers import DeadLetter
+from ringfence_client.headers import DeadLetter
 
 Headers = list[tuple[str, bytes | None]]
 START_MS = 1_700_000_000_000

@@ -25,19 +25,20 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.backfill.accepted import AcceptedTable
-from pipeline.backfill.batch import backfill_at_once
-from pipeline.backfill.run import BackfillSource, BatchLimits, backfill, read_verdicts
-from pipeline.reconcile.analyze import AnalyzeOptions
-from pipeline.reconcile.run import ClusterTopics, LakeTables, reconcile
-from pipeline.session import SessionOptions, open_session
-from pipeline.tables import RunOptions, TableSource, read_table, update_tables
-from service.config.load import load
+from ringfence_pipeline.backfill.accepted import AcceptedTable
+from ringfence_pipeline.backfill.batch import backfill_at_once
+from ringfence_pipeline.backfill.run import BackfillSource, BatchLimits, backfill, read_verdicts
+from ringfence_pipeline.reconcile.analyze import AnalyzeOptions
+from ringfence_pipeline.reconcile.run import ClusterTopics, LakeTables, reconcile
+from ringfence_pipeline.session import SessionOptions, open_session
+from ringfence_pipeline.tables import RunOptions, TableSource, read_table, update_tables
+from ringfence_service.config.load import load
 from tests.spark.jars import JARS, SERVER, for_s3
 from tests.spark.judging import named
 from tests.support.waiting import LIMIT_S, eventually
 from tools.broker.config import HOST, free_port
 from tools.jars import java_command
+from tools.source_roots import python_path
 
 REPOSITORY: Final = Path(__file__).parents[2]
 BUCKET: Final = "lake"
@@ -189,7 +190,7 @@ class Driver:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.s3", given],
                 cwd=REPOSITORY,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                env={**os.environ, "PYTHONPATH": python_path(REPOSITORY)},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -17,8 +17,9 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming.query import StreamingQuery
 from typer.testing import Result
 
-from pipeline.backfill.decider import SparkRecord
-from pipeline.backfill.run import (
+from ringfence_client.spark.columns import RECORD
+from ringfence_pipeline.backfill.decider import SparkRecord
+from ringfence_pipeline.backfill.run import (
     BackfillSource,
     BatchLimits,
     VerdictCount,
@@ -27,11 +28,10 @@ from pipeline.backfill.run import (
     read_verdicts,
     run_query,
 )
-from pipeline.backfill.seed import seed
-from pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from ringfence.spark.columns import RECORD
-from service.config.load import Config, load
-from state.model import PartitionId as Partition
+from ringfence_pipeline.backfill.seed import seed
+from ringfence_pipeline.errors import CONTRADICTION, USAGE, PipelineError
+from ringfence_service.config.load import Config, load
+from ringfence_state.model import PartitionId as Partition
 from tests.spark.lake import lake
 from tests.unit.pipeline.backfill.histories import NOW_MS, history
 from tests.unit.pipeline.backfill.the_service import Said, TheService

@@ -18,14 +18,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import Result
 
-from pipeline.backfill import batch, held_store, slot_decider
-from pipeline.backfill.accepted import AcceptedTable, accepted_rows
-from pipeline.backfill.batch import Spread, backfill_at_once, judged_at_once, spread_of
-from pipeline.backfill.columns import PLACE_INDEX, slots_of
-from pipeline.backfill.decider import SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import unpacked_page
-from pipeline.backfill.run import (
+from ringfence_pipeline.backfill import batch, held_store, slot_decider
+from ringfence_pipeline.backfill.accepted import AcceptedTable, accepted_rows
+from ringfence_pipeline.backfill.batch import Spread, backfill_at_once, judged_at_once, spread_of
+from ringfence_pipeline.backfill.columns import PLACE_INDEX, slots_of
+from ringfence_pipeline.backfill.decider import SparkRecord
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.paged_store import unpacked_page
+from ringfence_pipeline.backfill.run import (
     BackfillSource,
     BatchLimits,
     VerdictCount,
@@ -33,11 +33,11 @@ from pipeline.backfill.run import (
     inputs_of,
     read_verdicts,
 )
-from pipeline.backfill.seed import seed
-from pipeline.backfill.slots import SLOT
-from pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from service.config.load import Config, RouteSettings
-from state.model import PartitionId
+from ringfence_pipeline.backfill.seed import seed
+from ringfence_pipeline.backfill.slots import SLOT
+from ringfence_pipeline.errors import CONTRADICTION, USAGE, PipelineError
+from ringfence_service.config.load import Config, RouteSettings
+from ringfence_state.model import PartitionId
 from tests.spark.lake import lake
 from tests.spark.test_backfill import ORDERS, RETURNS, configured, found, frame
 from tests.unit.pipeline.backfill.histories import NOW_MS, history

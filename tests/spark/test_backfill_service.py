@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import Result
 
-from pipeline.backfill.run import read_verdicts
-from ringfence.headers import DUPLICATE_ID, NUMBER, PREVIOUS, PUBLISHER, STREAM
+from ringfence_client.headers import DUPLICATE_ID, NUMBER, PREVIOUS, PUBLISHER, STREAM
+from ringfence_pipeline.backfill.run import read_verdicts
 from tests.broker.service import REPOSITORY
 from tests.broker.workload import PARTITIONS, Record
 from tests.broker.world import Manner, World
@@ -47,7 +47,7 @@ strategy = "ordered"
 """
 LEFT_OUT: Final = 7
 """A number that an audit has not seen, and still takes."""
-COMMAND: Final = 'from pipeline.command import app; app(prog_name="ringfence pipeline")'
+COMMAND: Final = 'from ringfence_pipeline.command import app; app(prog_name="ringfence pipeline")'
 
 
 class Sent(NamedTuple):

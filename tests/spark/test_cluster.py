@@ -17,10 +17,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.backfill.decider import SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from service.config.load import load
-from state.model import PartitionId
+from ringfence_pipeline.backfill.decider import SparkRecord
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_service.config.load import load
+from ringfence_state.model import PartitionId
 from tests.spark.cluster import REPOSITORY, Batch, Driver, decide, decided, last_batch
 from tests.spark.test_tables import Publisher, make_topic
 from tests.unit.pipeline.backfill.histories import NOW_MS, history

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from ringfence.headers import DeadLetter
-from ringfence.spark.columns import CLAIM, DEAD_LETTERS, MESSAGES, RECORD
-from ringfence.spark.reader import dead_letters, messages
+from ringfence_client.headers import DeadLetter
+from ringfence_client.spark.columns import CLAIM, DEAD_LETTERS, MESSAGES, RECORD
+from ringfence_client.spark.reader import dead_letters, messages
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from typer.testing import Result
 
-from pipeline.compaction import CompactOptions, CompactResult, compact_target
-from pipeline.errors import USAGE
-from pipeline.storage import StorageFolder
+from ringfence_pipeline.compaction import CompactOptions, CompactResult, compact_target
+from ringfence_pipeline.errors import USAGE
+from ringfence_pipeline.storage import StorageFolder
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from ringfence.headers import DeadLetter
+from ringfence_client.headers import DeadLetter
 from tests.support.waiting import LIMIT_S
 from tools.broker.cluster import Broker
 from tools.notebook import code_cells, read, run

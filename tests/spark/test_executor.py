@@ -13,22 +13,25 @@ import pytest
 from confluent_kafka import murmur2
 from pyspark import cloudpickle
 
-from pipeline.backfill.columns import PLACE_INDEX, slots_of
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.processor import BackfillProcessor
-from pipeline.backfill.slots import SLOT
-from ringfence.headers import DUPLICATE_ID
-from service.config.model import RouteSettings
-from service.kafka.murmur2 import murmur2 as without_client
-from state.model import PartitionId
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_pipeline.backfill.columns import PLACE_INDEX, slots_of
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.processor import BackfillProcessor
+from ringfence_pipeline.backfill.slots import SLOT
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.kafka.murmur2 import murmur2 as without_client
+from ringfence_state.model import PartitionId
 from tests.spark.cluster import bare_python
+from tests.support.shadowing import shadowing
+from tools.source_roots import SOURCE_ROOTS, python_path
 
 pytestmark = pytest.mark.spark
 
 PROGRAM: Final = """
 import json, pickle, sys
 
-sys.path.append(sys.argv[1])
+sys.path[:0] = [sys.argv[1]]
+sys.path += sys.argv[2].split(":")
 
 class Handle(dict):
     def getMapState(self, *names):
@@ -41,7 +44,7 @@ found = [row for frame in frames
     for each in processor.handleInputRows((frame["slot"][0],), iter([frame]), None)
     for named in [each[["offset", "address", "verdict", "original"]].astype(object)]
     for row in named.where(named.notna(), None).itertuples(index=False)]
-import ringfence.spark
+import ringfence_client.spark
 print(json.dumps([sorted(map(list, found)), processor._inputs.number("orders", frames, ())]))
 """
 
@@ -79,7 +82,11 @@ def test_a_processor_decides_where_nothing_but_the_needs_of_spark_is_installed(
     frames = [first, frame(slot, 40, [b"7", None, b"new"])]
     dumps: Callable[[object], bytes] = cloudpickle.dumps
     ran = subprocess.run(
-        [bare_python(tmp_path), "-I", "-c", PROGRAM, Path(__file__).parents[2]],
+        [
+            *(bare_python(tmp_path / "python"), "-I", "-c", PROGRAM),
+            shadowing(tmp_path / "theirs", SOURCE_ROOTS),
+            python_path(Path(__file__).parents[2]),
+        ],
         input=dumps((BackfillProcessor(inputs), frames)),
         capture_output=True,
         check=False,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.backfill.columns import to_judge
-from pipeline.backfill.run import session_settings
-from ringfence.spark.columns import RECORD
+from ringfence_client.spark.columns import RECORD
+from ringfence_pipeline.backfill.columns import to_judge
+from ringfence_pipeline.backfill.run import session_settings
 from tests.unit.pipeline.backfill.histories import inputs_of, route
 
 pytestmark = pytest.mark.spark

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.backfill.batch import backfill_at_once
-from pipeline.backfill.decider import SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.run import (
+from ringfence_pipeline.backfill.batch import backfill_at_once
+from ringfence_pipeline.backfill.decider import SparkRecord
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.run import (
     BackfillSource,
     BackfillTarget,
     BatchLimits,
@@ -26,8 +26,8 @@ from pipeline.backfill.run import (
     inputs_of,
     read_verdicts,
 )
-from pipeline.storage import StorageFolder
-from state.model import PartitionId
+from ringfence_pipeline.storage import StorageFolder
+from ringfence_state.model import PartitionId
 from tests.spark.test_backfill import configured, found, frame
 from tests.unit.pipeline.backfill.histories import NOW_MS, SETTINGS, STRATEGIES, history
 from tests.unit.pipeline.backfill.the_service import Said, TheService

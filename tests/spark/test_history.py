@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.reconcile.history import append_violations
+from ringfence_pipeline.reconcile.history import append_violations
 
 pytestmark = pytest.mark.spark
 

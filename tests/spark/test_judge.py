@@ -8,10 +8,10 @@ from typing import NamedTuple, Self
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.admin import KafkaPartition
-from pipeline.reconcile.results import AddressFound, ReconcileResult
-from pipeline.reconcile.scope import UNKNOWN
-from ringfence.headers import DeadLetter
+from ringfence_client.headers import DeadLetter
+from ringfence_pipeline.admin import KafkaPartition
+from ringfence_pipeline.reconcile.results import AddressFound, ReconcileResult
+from ringfence_pipeline.reconcile.scope import UNKNOWN
 from tests.spark.groups import (
     DROPPED,
     PASSED_OVER,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.backfill.batch import backfill_at_once
-from pipeline.backfill.decider import SparkRecord
-from pipeline.backfill.run import BackfillSource, BatchLimits, VerdictCount, backfill
-from state.model import PartitionId
+from ringfence_pipeline.backfill.batch import backfill_at_once
+from ringfence_pipeline.backfill.decider import SparkRecord
+from ringfence_pipeline.backfill.run import BackfillSource, BatchLimits, VerdictCount, backfill
+from ringfence_state.model import PartitionId
 from tests.spark.test_backfill import configured, frame
 from tests.support.debezium import MYSQL, POSTGRESQL, sent_again
 from tests.unit.pipeline.backfill.histories import NOW_MS

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from typer.testing import Result
 
-from pipeline.errors import CONTRADICTION
-from pipeline.tables import TABLES
 from ringfence.spark import quality
+from ringfence_pipeline.errors import CONTRADICTION
+from ringfence_pipeline.tables import TABLES
 
 pytestmark = pytest.mark.spark
 

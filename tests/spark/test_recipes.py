@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.tables import TABLES
+from ringfence_pipeline.tables import TABLES
 from tests.spark.jars import AVRO, JARS
 
 pytestmark = pytest.mark.spark

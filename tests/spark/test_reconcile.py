@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from typer.testing import Result
 
-from pipeline.errors import CONTRADICTION, PipelineError
-from pipeline.gaps import OffsetGap, record_gaps
-from pipeline.reconcile.results import from_json
-from pipeline.reconcile.run import ClusterTopics, LakeTables, reconcile
-from pipeline.storage import StorageFolder
-from pipeline.tables import TableLayout, TableSource, update_tables
-from service.config.load import load
+from ringfence_pipeline.errors import CONTRADICTION, PipelineError
+from ringfence_pipeline.gaps import OffsetGap, record_gaps
+from ringfence_pipeline.reconcile.results import from_json
+from ringfence_pipeline.reconcile.run import ClusterTopics, LakeTables, reconcile
+from ringfence_pipeline.storage import StorageFolder
+from ringfence_pipeline.tables import TableLayout, TableSource, update_tables
+from ringfence_service.config.load import load
 from tests.broker.carried_world import world_of
 from tests.broker.conftest import create_topic
 from tests.broker.world import Manner

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from pipeline.reconcile.blocks import with_running_counts
+from ringfence_pipeline.reconcile.blocks import with_running_counts
 from tests.spark.judging import Case, judged, named
 from tests.spark.ledger import Ledger
 

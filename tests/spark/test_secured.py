@@ -18,16 +18,16 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pyspark.sql import SparkSession
 
-from pipeline.admin import KafkaAdmin
-from pipeline.backfill.run import BackfillSource, BackfillTarget, BatchLimits, backfill
-from pipeline.config import as_served, config_topic_of, read_config
-from pipeline.errors import BROKER, PipelineError
-from pipeline.java_properties import java_properties
-from pipeline.storage import StorageFolder
-from ringfence.headers import DUPLICATE_ID
-from service.config.kafka_properties import KafkaSettings
-from service.config.load import Config
-from service.metadata.settings import SettingsHistory, SettingsOverlay
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_pipeline.admin import KafkaAdmin
+from ringfence_pipeline.backfill.run import BackfillSource, BackfillTarget, BatchLimits, backfill
+from ringfence_pipeline.config import as_served, config_topic_of, read_config
+from ringfence_pipeline.errors import BROKER, PipelineError
+from ringfence_pipeline.java_properties import java_properties
+from ringfence_pipeline.storage import StorageFolder
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.load import Config
+from ringfence_service.metadata.settings import SettingsHistory, SettingsOverlay
 from tests.broker.conftest import create_topic
 from tests.support.waiting import LIMIT_S
 from tools.broker import secured

@@ -17,12 +17,18 @@ from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]  # it 
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from pipeline.admin import KafkaAdmin
-from pipeline.command import app
-from pipeline.errors import USAGE, PipelineError
-from pipeline.jars import CHECKOUT_JARS, connector_jars
-from pipeline.session import SessionOptions, local_settings, open_session, submitted_settings
 from ringfence.spark import read_output
+from ringfence_pipeline.admin import KafkaAdmin
+from ringfence_pipeline.command import app
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.jars import CHECKOUT_JARS, connector_jars
+from ringfence_pipeline.session import (
+    SessionOptions,
+    local_settings,
+    open_session,
+    submitted_settings,
+)
+from tools.source_roots import python_path
 
 pytestmark = pytest.mark.spark
 
@@ -35,7 +41,7 @@ RESULTS_DEPEND_ON = {
 DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 SHOW = """
 import json
-from pipeline.session import open_session
+from ringfence_pipeline.session import open_session
 spark = open_session()
 names = ("spark.master", "spark.sql.extensions", "spark.sql.warehouse.dir", "spark.jars")
 print("SETTINGS", json.dumps({name: spark.conf.get(name) for name in names}))
@@ -47,14 +53,14 @@ print("ROWS", spark.sql("select * from delta.`" + spark.conf.get("spark.sql.ware
 HANG = """
 import os, signal
 from pyspark import SparkContext
-import pipeline.session
-pipeline.session._JVM_EXIT_S = 1
-spark = pipeline.session.open_session(pipeline.session.SessionOptions(master="local[1]"))
+from ringfence_pipeline import session
+session._JVM_EXIT_S = 1
+spark = session.open_session(session.SessionOptions(master="local[1]"))
 jvm, stop = SparkContext._gateway.proc, spark.stop
 spark.stop = lambda: (stop(), os.kill(jvm.pid, signal.SIGSTOP))
-pipeline.session.close_session(spark)
+session.close_session(spark)
 print("ENDED", jvm.returncode)
-with pipeline.session.session_for(pipeline.session.SessionOptions(master="local[1]")) as spark:
+with session.session_for(session.SessionOptions(master="local[1]")) as spark:
     jvm = SparkContext._gateway.proc
     print("ROWS", spark.range(3).count())
 print("ENDED", jvm.returncode)
@@ -108,7 +114,7 @@ def test_spark_submit_needs_only_the_packages_of_the_page(tmp_path: Path) -> Non
         env={
             **os.environ,
             "PATH": f"{binaries}:{os.environ['PATH']}",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": python_path(Path(__file__).parents[2]),
             "RINGFENCE_SPARK_JARS": str(tmp_path / "none"),
         },
         capture_output=True,
@@ -173,7 +179,7 @@ def test_a_small_heap_has_the_serial_collector_unless_somebody_chose(
 
 def test_workers_of_a_local_session_are_forked_with_what_they_import(spark: SparkSession) -> None:
     def imported(_rows: Iterable[object]) -> Iterator[Any]:
-        yield pd.DataFrame({"is_there": ["pipeline.backfill.processor" in sys.modules]})
+        yield pd.DataFrame({"is_there": ["ringfence_pipeline.backfill.processor" in sys.modules]})
 
     (row,) = spark.range(1).coalesce(1).mapInPandas(imported, "is_there boolean").collect()
     assert row["is_there"]

@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.admin import KafkaPartition, OffsetSpan
-from pipeline.errors import CONTRADICTION, PipelineError
-from pipeline.reconcile.analyze import AnalyzeOptions, ComparedRecords, Evidence, judge
-from pipeline.reconcile.since import Since, load_since, next_since, save_since
-from pipeline.reconcile.snapshot import DecidedRange, Snapshot
+from ringfence_pipeline.admin import KafkaPartition, OffsetSpan
+from ringfence_pipeline.errors import CONTRADICTION, PipelineError
+from ringfence_pipeline.reconcile.analyze import AnalyzeOptions, ComparedRecords, Evidence, judge
+from ringfence_pipeline.reconcile.since import Since, load_since, next_since, save_since
+from ringfence_pipeline.reconcile.snapshot import DecidedRange, Snapshot
 from tests.spark.interleaved import Place, as_read, decided, sent
 from tests.spark.judging import Case, evidence, named
 from tests.spark.ledger import Entry, Ledger

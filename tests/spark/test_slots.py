@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.backfill.slots import SPREAD_MAX, Slots
-from state.model import PartitionId
+from ringfence_pipeline.backfill.slots import SPREAD_MAX, Slots
+from ringfence_state.model import PartitionId
 
 pytestmark = pytest.mark.spark
 

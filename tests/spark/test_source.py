@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import USAGE, PipelineError
-from pipeline.source import read_topics
-from ringfence.spark.reader import kafka_options, topics_option
+from ringfence_client.spark.reader import kafka_options, topics_option
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.source import read_topics
 
 pytestmark = pytest.mark.spark
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import USAGE, PipelineError
-from pipeline.storage import StorageFolder
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.storage import StorageFolder
 from tests.spark.lake import lake
 
 pytestmark = pytest.mark.spark

@@ -23,14 +23,14 @@ from pyspark.sql import functions as sf
 from rich.console import Console
 from typer.testing import Result
 
-from pipeline.admin import KafkaPartition
-from pipeline.checkpoint import TableCheckpoint
-from pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
-from pipeline.gaps import OffsetGap, gap_ends
-from pipeline.progress import MetricsAddress, observed
-from pipeline.storage import StorageFolder
-from pipeline.table_format import Format
-from pipeline.tables import (
+from ringfence_pipeline.admin import KafkaPartition
+from ringfence_pipeline.checkpoint import TableCheckpoint
+from ringfence_pipeline.errors import BROKER, CONTRADICTION, USAGE, PipelineError
+from ringfence_pipeline.gaps import OffsetGap, gap_ends
+from ringfence_pipeline.progress import MetricsAddress, observed
+from ringfence_pipeline.storage import StorageFolder
+from ringfence_pipeline.table_format import Format
+from ringfence_pipeline.tables import (
     TRANSFORMS,
     RunOptions,
     TableLayout,
@@ -50,7 +50,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 PARTITIONS = 2
 NOON_MS, DAY_MS = 1_357_041_600_123, 86_400_000
-COMMAND = 'from pipeline.command import app; app(prog_name="ringfence pipeline")'
+COMMAND = 'from ringfence_pipeline.command import app; app(prog_name="ringfence pipeline")'
 BATCH, BATCHES = 2_000, 6
 
 

@@ -4,12 +4,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.templates import filled, filled_text, input_topic
-from ringfence.spark.columns import RECORD
-from service.dedup.claim import identifier_of
-from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.field import UnrenderableError
-from service.dedup.route import Template
+from ringfence_client.spark.columns import RECORD
+from ringfence_pipeline.templates import filled, filled_text, input_topic
+from ringfence_service.dedup.claim import identifier_of
+from ringfence_service.dedup.dead_letter import RedrivenRecord
+from ringfence_service.dedup.field import UnrenderableError
+from ringfence_service.dedup.route import Template
 
 pytestmark = pytest.mark.spark
 

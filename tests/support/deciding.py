@@ -7,28 +7,33 @@ from itertools import chain
 
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter, Headers
-from service.config.addresses import AddressBook
-from service.config.model import RouteSettings
-from service.config.tasks import Hop
-from service.dedup.batch import Batch, Slice, read
-from service.dedup.checks import DecisionContext
-from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.dedup.decider import decide, redrive
-from service.dedup.output import OutputResolver
-from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, TakeoverFacts
-from service.dedup.plan import Output, Plan
-from service.dedup.record import RejectedError
-from service.dedup.redecision import Outcome
-from service.dedup.route import InputPartition, InputRoute, finder
-from service.kafka.compression import Compression, UncompressedError
-from service.kafka.model import TopicInfo
-from service.kafka.topics import OutputTopics, RepartitionTopic
-from service.processor.apply import apply
-from state.cache import Cache
-from state.memory_store import MemoryStore
-from state.model import PartitionId
-from state.store import Identity
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter, Headers
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.batch import Batch, Slice, read
+from ringfence_service.dedup.checks import DecisionContext
+from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
+from ringfence_service.dedup.decider import decide, redrive
+from ringfence_service.dedup.output import OutputResolver
+from ringfence_service.dedup.partition import (
+    LogRange,
+    OwnedPartition,
+    PartitionPhase,
+    TakeoverFacts,
+)
+from ringfence_service.dedup.plan import Output, Plan
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.dedup.redecision import Outcome
+from ringfence_service.dedup.route import InputPartition, InputRoute, finder
+from ringfence_service.kafka.compression import Compression, UncompressedError
+from ringfence_service.kafka.model import TopicInfo
+from ringfence_service.kafka.topics import OutputTopics, RepartitionTopic
+from ringfence_service.processor.apply import apply
+from ringfence_state.cache import Cache
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import PartitionId
+from ringfence_state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.fakes.native import as_produced

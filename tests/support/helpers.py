@@ -6,11 +6,11 @@ from typing import TypeVar
 
 import pytest
 
-from service.errors import ExitCode, ExitError
-from service.processor.handlers import dispatch as answers
-from service.processor.loop import Loop
-from service.queries.inbox import at_once
-from service.queries.registry import Answer, Query
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.processor.handlers import dispatch as answers
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.inbox import at_once
+from ringfence_service.queries.registry import Answer, Query
 
 T = TypeVar("T")
 

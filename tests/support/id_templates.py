@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from ringfence.headers import Headers
+from ringfence_client.headers import Headers
 
 
 class Vector(NamedTuple):

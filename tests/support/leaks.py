@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from service import credentials
-from service.config import tokens
+from ringfence_service import credentials
+from ringfence_service.config import tokens
 
 CHARS_MIN: Final = 24
 """Shorter texts, which tests use as tokens that are none, stand anywhere."""

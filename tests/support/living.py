@@ -6,26 +6,32 @@ from datetime import UTC, datetime
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ringfence.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLetter
-from ringfence.headers import GROUP as GROUP_NAME
-from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.dead_letters.comparer import DuplicateComparer
-from service.dedup.partition import PartitionPhase
-from service.kafka.topics import config_topic
-from service.metadata.file_routes import InstanceFileRoutes
-from service.metadata.layout import Topology
-from service.metadata.session_service import SessionService
-from service.processor.assignment import Assignment
-from service.processor.loop import Loop
-from service.processor.reporter import Reporter
-from service.processor.retry import RetryPolicy
-from service.queries.inbox import QueryInbox
-from service.queries.status import ServiceStatus, StatusBoard
-from service.supervisor.worker import LoopRunner
-from service.telemetry.metrics import Metrics
-from state.model import PartitionId
-from state.store import Stores
+from ringfence_client.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLetter
+from ringfence_client.headers import GROUP as GROUP_NAME
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import (
+    ApiSettings,
+    Config,
+    KafkaSettings,
+    RouteSettings,
+    ServiceSettings,
+)
+from ringfence_service.dead_letters.comparer import DuplicateComparer
+from ringfence_service.dedup.partition import PartitionPhase
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.file_routes import InstanceFileRoutes
+from ringfence_service.metadata.layout import Topology
+from ringfence_service.metadata.session_service import SessionService
+from ringfence_service.processor.assignment import Assignment
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.reporter import Reporter
+from ringfence_service.processor.retry import RetryPolicy
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.status import ServiceStatus, StatusBoard
+from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.telemetry.metrics import Metrics
+from ringfence_state.model import PartitionId
+from ringfence_state.store import Stores
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, plain, retriable

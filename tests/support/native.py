@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message
 
-from service.dedup import batch
-from service.native.extension import loaded
-from service.native.records import Records
-from service.native.ring import FORMS
-from state.model import PartitionId
-from state.strategies.ring_memory import RingStrategy
+from ringfence_service.dedup import batch
+from ringfence_service.native.extension import loaded
+from ringfence_service.native.records import Records
+from ringfence_service.native.ring import FORMS
+from ringfence_state.model import PartitionId
+from ringfence_state.strategies.ring_memory import RingStrategy
 from tests.fakes.native import piece_of
 from tests.support import deciding
 

@@ -2,11 +2,11 @@
 
 from typing import cast
 
-from state.cache import Cache
-from state.model import PartitionId
-from state.store import Store
-from state.strategies.registry import DEFAULT, STRATEGIES
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.cache import Cache
+from ringfence_state.model import PartitionId
+from ringfence_state.store import Store
+from ringfence_state.strategies.registry import DEFAULT, STRATEGIES
+from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
 
 AnyRing = InMemoryRing | IndexedRing
 

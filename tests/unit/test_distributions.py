@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import venv
 import zipfile
@@ -16,13 +17,20 @@ import pytest
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
+from ringfence_service.clock import product_version
+from tests.support.shadowing import shadowing
+from tools.source_roots import SOURCE_ROOTS
+
 ROOT: Final = Path(__file__).parents[2]
 CLIENT: Final = ROOT / "ringfence"
 PACKAGES: Final = {
-    "ringfence": {"ringfence"},
-    "ringfence-server": {"service", "state", "api", "pipeline"},
+    "ringfence": {"ringfence", "ringfence_client"},
+    "ringfence-server": {
+        *("ringfence_service", "ringfence_state", "ringfence_api"),
+        *("ringfence_pipeline", "ringfence_main"),
+    },
 }
-LEFT_OUT: Final = ("fastapi", "rocksdict", "service", "pydantic", "structlog")
+LEFT_OUT: Final = ("fastapi", "rocksdict", "ringfence_service", "pydantic", "structlog")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +65,7 @@ def test_an_index_would_take_them(wheels: dict[str, Path], distribution: str) ->
         found = Metadata.from_email(archive.read(name), validate=True)
     assert found.description
     assert found.description_content_type == "text/markdown"
-    # W009: the server has several packages; their names are fixed by the layout of the checkout.
+    # W009: the distributions have several packages each.
     command = ["check_wheel_contents", "--ignore", "W009", str(wheels[distribution])]
     subprocess.run([sys.executable, "-m", *command], check=True)
 
@@ -102,3 +110,49 @@ def test_the_client_needs_no_part_of_the_server(wheels: dict[str, Path], tmp_pat
         "assert not found, found;" + ("import ringfence.spark" if "pyspark" in needed else "")
     )
     subprocess.run([tmp_path / "bin" / "python", "-I", "-c", program], cwd=tmp_path, check=True)
+
+
+@pytest.fixture(scope="module")
+def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has the wheels, and the packages of this environment but not its checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, symlinks=True)
+    site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    for wheel in wheels.values():
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    # The files of paths in there, such as that of the checkout, do not count.
+    (site / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin" / "python"
+
+
+EVERY_MODULE: Final = """
+import importlib, pkgutil, sys
+from importlib.metadata import entry_points
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+sys.argv[:] = ["ringfence", "--version"]
+entry_points(group="console_scripts", name="ringfence")["ringfence"].load()()
+"""
+
+
+def test_no_folder_of_a_user_takes_the_place_of_a_package(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [installed, "-c", EVERY_MODULE, "ringfence_client", *PACKAGES["ringfence-server"]],
+        env={"PYTHONPATH": str(shadowing(tmp_path, SOURCE_ROOTS))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"ringfence {product_version()}\n"
+
+
+def test_the_source_roots_are_the_same_wherever_they_are_listed() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    assert document["hatch"]["build"]["dev-mode-dirs"] == [".", *SOURCE_ROOTS]
+    assert document["pytest"]["ini_options"]["pythonpath"] == [".", *SOURCE_ROOTS]
+    assert document["mypy"]["mypy_path"] == [*SOURCE_ROOTS]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import headers
-from ringfence.headers import DUPLICATE_ID_ALIASES, DeadLetter, Reason
-from ringfence.publisher.publisher import Publisher
-from service.config.addresses import AddressSettings
-from service.config.model import (
+from ringfence_client import headers
+from ringfence_client.headers import DUPLICATE_ID_ALIASES, DeadLetter, Reason
+from ringfence_client.publisher.publisher import Publisher
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_service.config.model import (
     ApiSettings,
     BridgeSettings,
     LogSettings,
@@ -20,7 +20,7 @@ from service.config.model import (
     ServiceSettings,
     TracingSettings,
 )
-from service.errors import ExitCode
+from ringfence_service.errors import ExitCode
 from tools.broker.artifacts import versions
 
 ROOT = Path(__file__).parents[2]

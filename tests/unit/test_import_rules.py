@@ -7,31 +7,67 @@ from pathlib import Path
 
 import pytest
 
+from tools.source_roots import SOURCE_ROOTS, python_path
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("ringfence", "service", "state", "api", "pipeline", "tools")
+PACKAGES = (*SOURCE_ROOTS, "tools")
 PLANTS = {
-    "Imports point one way": ("state/rocksdb_store.py", "import service.errors"),
-    "The service stands on its rules": ("service/dedup/batch.py", "import service.processor.poll"),
-    "No package imports a sibling": ("service/dedup/record.py", "import service.dedup.decider"),
-    "The rules know no clock": ("service/dedup/record.py", "import time"),
-    "Decisions read columns": ("service/dedup/evaluator.py", "import confluent_kafka"),
-    "Strategies know no Kafka": ("state/strategies/ring.py", "import logging"),
+    "Imports point one way": (
+        "state/ringfence_state/rocksdb_store.py",
+        "import ringfence_service.errors",
+    ),
+    "The service stands on its rules": (
+        "service/ringfence_service/dedup/batch.py",
+        "import ringfence_service.processor.poll",
+    ),
+    "No package imports a sibling": (
+        "service/ringfence_service/dedup/record.py",
+        "import ringfence_service.dedup.decider",
+    ),
+    "The rules know no clock": ("service/ringfence_service/dedup/record.py", "import time"),
+    "Decisions read columns": (
+        "service/ringfence_service/dedup/evaluator.py",
+        "import confluent_kafka",
+    ),
+    "Strategies know no Kafka": ("state/ringfence_state/strategies/ring.py", "import logging"),
     "Strategies are used by what they can do": (
-        "service/dedup/checks.py",
-        "import state.strategies.ring",
+        "service/ringfence_service/dedup/checks.py",
+        "import ringfence_state.strategies.ring",
     ),
-    "Kafka stays at the edge": ("service/dedup/record.py", "import confluent_kafka"),
-    "State knows no Kafka": ("state/cache.py", "import confluent_kafka"),
-    "Only state.rocksdb_store imports RocksDB": ("service/processor/loop.py", "import rocksdict"),
+    "Kafka stays at the edge": (
+        "service/ringfence_service/dedup/record.py",
+        "import confluent_kafka",
+    ),
+    "State knows no Kafka": ("state/ringfence_state/cache.py", "import confluent_kafka"),
+    "Only state.rocksdb_store imports RocksDB": (
+        "service/ringfence_service/processor/loop.py",
+        "import rocksdict",
+    ),
     "The supervisor starts without": (
-        "service/supervisor/supervisor.py",
-        "import service.supervisor.worker",
+        "service/ringfence_service/supervisor/supervisor.py",
+        "import ringfence_service.supervisor.worker",
     ),
-    "The command line is a client": ("service/cli/ids.py", "import service.queries.ids"),
-    "The API sees values": ("api/resources/health.py", "import service.processor.loop"),
-    "The pipeline reads Kafka": ("pipeline/source.py", "import confluent_kafka"),
-    "A backfill decides without Spark": ("pipeline/backfill/decider.py", "import pyspark"),
-    "What users import needs no more": ("ringfence/publisher/message.py", "import pydantic"),
+    "The command line is a client": (
+        "service/ringfence_service/cli/ids.py",
+        "import ringfence_service.queries.ids",
+    ),
+    "The API sees values": (
+        "api/ringfence_api/resources/health.py",
+        "import ringfence_service.processor.loop",
+    ),
+    "The pipeline reads Kafka": ("pipeline/ringfence_pipeline/source.py", "import confluent_kafka"),
+    "A backfill decides without Spark": (
+        "pipeline/ringfence_pipeline/backfill/decider.py",
+        "import pyspark",
+    ),
+    "What users import needs no more": (
+        "ringfence/ringfence_client/publisher/message.py",
+        "import pydantic",
+    ),
+    "The server starts without the name": (
+        "service/ringfence_service/urls.py",
+        "import ringfence.headers",
+    ),
 }
 
 
@@ -47,7 +83,14 @@ def tree(tmp_path: Path) -> Path:
 
 def broken_contracts(tree: Path) -> str:
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tree,
+        env={"PYTHONPATH": python_path(tree)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return "\n".join(line for line in done.stdout.splitlines() if " BROKEN" in line)
 
 
@@ -64,5 +107,5 @@ def test_a_planted_violation_is_caught(tree: Path, rule: str) -> None:
 
 
 def test_a_file_without_a_place_is_caught(tree: Path) -> None:
-    (tree / "service" / "helpers.py").write_text("")
+    (tree / "service" / "ringfence_service" / "helpers.py").write_text("")
     assert "The service stands on its rules" in broken_contracts(tree)

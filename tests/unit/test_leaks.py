@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 from tests.support.waiting import LIMIT_S
+from tools.source_roots import python_path
 
 SECRET = "s" * 40
 TESTS = f"""
 import io, logging, sys
 import pytest
-from service.config.tokens import entry_of, new_token
-from service.credentials import secret_of
+from ringfence_service.config.tokens import entry_of, new_token
+from ringfence_service.credentials import secret_of
 
 SECRET = {SECRET!r}
 
@@ -46,7 +47,7 @@ def test_a_leaked_secret_fails_the_test(tmp_path: Path) -> None:
         "-p",
         "tests.support.leaks",
     ]
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = {**os.environ, "PYTHONPATH": python_path(Path(__file__).parents[2])}
     ran = subprocess.run(
         words,
         cwd=tmp_path,

@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from service.config.addresses import AddressSettings
-from service.config.keys import keys_of
-from service.config.model import (
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_service.config.keys import keys_of
+from ringfence_service.config.model import (
     ApiSettings,
     LogSettings,
     RouteSettings,

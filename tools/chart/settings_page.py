@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from service.config.addresses import AddressSettings
-from service.config.keys import keys_of, shown
-from service.config.model import (
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_service.config.keys import keys_of, shown
+from ringfence_service.config.model import (
     ApiSettings,
     BridgeSettings,
     LogSettings,
@@ -18,7 +18,9 @@ from service.config.model import (
 from tools.chart.readme import replaced
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "configuration.md"
-BEGIN: Final = "<!-- settings: made from service/config by python -m tools.chart -->"
+BEGIN: Final = (
+    "<!-- settings: made from service/ringfence_service/config by python -m tools.chart -->"
+)
 END: Final = "<!-- end of settings -->"
 SECTIONS: Final[Mapping[str, type]] = {
     "service": ServiceSettings,

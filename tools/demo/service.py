@@ -22,7 +22,7 @@ from tools.demo.errors import DemoError
 from tools.demo.topics import Names
 
 ATTACHED: Final = (sys.executable, "-I", "-S", str(LAUNCH), "attached")
-SERVE: Final = (sys.executable, "-m", "service.main.entry", "serve")
+SERVE: Final = (sys.executable, "-m", "ringfence_main.entry", "serve")
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 READY_TIMEOUT_S: Final = 60.0

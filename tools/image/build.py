@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.clock import product_version
+from ringfence_service.clock import product_version
 from tools.image import base
 from tools.image.buildah import Buildah
 from tools.image.dockerfile import digest, without_stages

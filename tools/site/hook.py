@@ -52,7 +52,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and their pictures, the console's icon, and the script for diagrams."""
-    icon = str(ROOT / "api" / "console" / "assets" / ICON)
+    icon = str(ROOT / "api" / "ringfence_api" / "console" / "assets" / ICON)
     files.append(File.generated(config, ICON, abs_src_path=icon))
     for path in (*page_paths(ROOT), *picture_paths(ROOT)):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))

@@ -17,18 +17,18 @@ import trustme
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from api import connections, server
-from api.app import ALL, create_app
-from api.connections import (
+from ringfence_api import connections, server
+from ringfence_api.app import ALL, create_app
+from ringfence_api.connections import (
     HEAD_BYTES_MAX,
     LIMITS,
     ConnectionLimits,
     LimitedConnection,
     LimitedListener,
 )
-from api.server import listening, serve_in_thread
-from service.config.model import ApiSettings
-from service.queries.inbox import QueryInbox
+from ringfence_api.server import listening, serve_in_thread
+from ringfence_service.config.model import ApiSettings
+from ringfence_service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view
 from tests.fakes.logs import logging_to
 from tests.support.waiting import LIMIT_S, eventually

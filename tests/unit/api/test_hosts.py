@@ -2,8 +2,8 @@
 
 import pytest
 
-from api.hosts import allowed_hosts, is_allowed
-from service.config.model import ApiSettings
+from ringfence_api.hosts import allowed_hosts, is_allowed
+from ringfence_service.config.model import ApiSettings
 from tests.support.helpers import some
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is asked

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.parameters import parse_id, position_of, token_of
-from ringfence.headers import ID_BYTES_MAX, id_text
-from service.queries.errors import NotPossible
+from ringfence_api.parameters import parse_id, position_of, token_of
+from ringfence_client.headers import ID_BYTES_MAX, id_text
+from ringfence_service.queries.errors import NotPossible
 
 
 @given(st.binary())

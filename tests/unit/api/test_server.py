@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api.app import create_app
-from api.connections import LimitedListener
-from api.server import ServerHandle, serve_in_thread
-from service.listeners import BindError
-from service.queries.ids import IdLocation
-from service.queries.inbox import QueryInbox
+from ringfence_api.app import create_app
+from ringfence_api.connections import LimitedListener
+from ringfence_api.server import ServerHandle, serve_in_thread
+from ringfence_service.listeners import BindError
+from ringfence_service.queries.ids import IdLocation
+from ringfence_service.queries.inbox import QueryInbox
 from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.support.waiting import LIMIT_S
 

@@ -5,16 +5,16 @@ import inspect
 import pytest
 
 from bench.sampler import REST, STAGES, stage_of
-from service.dedup import batch as consume
-from service.dedup import decider as decide
-from service.processor import loop
-from service.processor import transaction as apply
-from service.processor import transaction as commit
-from service.supervisor import worker
-from state import cache
-from state import rocksdb_store as rocks
-from state import segment as run
-from state.strategies import ring
+from ringfence_service.dedup import batch as consume
+from ringfence_service.dedup import decider as decide
+from ringfence_service.processor import loop
+from ringfence_service.processor import transaction as apply
+from ringfence_service.processor import transaction as commit
+from ringfence_service.supervisor import worker
+from ringfence_state import cache
+from ringfence_state import rocksdb_store as rocks
+from ringfence_state import segment as run
+from ringfence_state.strategies import ring
 
 LOOP = [
     "committer.py:Committer.commit",

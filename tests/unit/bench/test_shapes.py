@@ -11,7 +11,7 @@ def test_every_shape_finds_the_same_duplicates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shapes, "STRETCH", 2 * shapes.BATCH)
-    monkeypatch.setattr("state.cache.WHOLE_IDS_MAX", None)  # put back what the shapes set
+    monkeypatch.setattr("ringfence_state.cache.WHOLE_IDS_MAX", None)  # put back what the shapes set
     costs = [shapes.cost(shape, 5_000, tmp_path / shape) for shape in shapes.SHAPES]
     (duplicates,) = {cost.duplicates for cost in costs}
     assert 300 < duplicates < 700

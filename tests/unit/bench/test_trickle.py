@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Message
 
 from bench.trickle import fates, value_of
-from ringfence.headers import DeadLetter
+from ringfence_client.headers import DeadLetter
 
 SCHEMAS = (1, 2)
 

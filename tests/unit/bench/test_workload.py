@@ -7,9 +7,9 @@ import pytest
 
 from bench.encoded import Encoding, registry_url
 from bench.workload import LARGE_BYTES, Odd, Workload, messages, sent_as
-from service.config.model import SchemaRegistrySettings
-from service.dedup.field import field_of
-from service.schemas.documents import connect, use
+from ringfence_service.config.model import SchemaRegistrySettings
+from ringfence_service.dedup.field import field_of
+from ringfence_service.schemas.documents import connect, use
 from tests.support.deciding import record
 
 WORK = Workload(records=20_000, partitions=3, value_bytes=64, distance=50, addresses=5)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import jars
-from pipeline.command import app, cluster_of
-from pipeline.errors import USAGE, PipelineError
-from pipeline.options import read_properties
+from ringfence_pipeline import jars
+from ringfence_pipeline.command import app, cluster_of
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.options import read_properties
 
 
 def test_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:

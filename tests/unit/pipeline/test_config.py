@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import read_config
-from pipeline.errors import USAGE, PipelineError
-from pipeline.templates import _field
-from service.config.load import Config
-from service.dedup.field import field_of
+from ringfence_pipeline.config import read_config
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.templates import _field
+from ringfence_service.config.load import Config
+from ringfence_service.dedup.field import field_of
 
 
 def config(tmp_path: Path, rest: str) -> Config:
@@ -32,7 +32,7 @@ tls_key_file = "/etc/ringfence-api-tls/tls.key"
 
 
 def test_nor_what_sends_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
+    monkeypatch.setattr("ringfence_service.config.validation.find_spec", lambda _name: None)
     traced = '[[routes]]\ninputs = ["b"]\n[tracing]\nendpoint = "http://collector:4318"\n'
     assert config(tmp_path, traced).tracing.endpoint == "http://collector:4318"
 
@@ -51,7 +51,7 @@ def test_a_route_that_reads_schemas_is_refused_since_no_registry_is_asked(tmp_pa
 
 
 def test_nor_is_what_reads_schemas_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
+    monkeypatch.setattr("ringfence_service.config.validation.find_spec", lambda _name: None)
     registry = '[schema_registry]\nurl = "http://registry:8081"\n'
     read = config(tmp_path, f'[[routes]]\ninputs = ["b"]\n{registry}')
     assert read.schema_registry.url == "http://registry:8081"

@@ -3,7 +3,7 @@
 import os
 from tempfile import gettempdir
 
-from pipeline.container import start_of, user_fault
+from ringfence_pipeline.container import start_of, user_fault
 
 IMAGE = {
     "JAVA_HOME": "/opt/java",

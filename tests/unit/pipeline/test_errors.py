@@ -2,7 +2,13 @@
 
 import pytest
 
-from pipeline.errors import BROKER, CONTRADICTION, query_failed, reading_failed, request_failed
+from ringfence_pipeline.errors import (
+    BROKER,
+    CONTRADICTION,
+    query_failed,
+    reading_failed,
+    request_failed,
+)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline.admin import KafkaPartition, OffsetSpan
-from pipeline.errors import CONTRADICTION, PipelineError
-from pipeline.gaps import OffsetGap, gaps_of
+from ringfence_pipeline.admin import KafkaPartition, OffsetSpan
+from ringfence_pipeline.errors import CONTRADICTION, PipelineError
+from ringfence_pipeline.gaps import OffsetGap, gaps_of
 
 A, B, NEW = KafkaPartition("t", 0), KafkaPartition("t", 1), KafkaPartition("u", 0)
 

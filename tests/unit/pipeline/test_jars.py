@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import USAGE, PipelineError
-from pipeline.jars import connector_jars
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.jars import connector_jars
 
 
 def test_a_folder_without_the_jars_is_refused_and_left_empty(tmp_path: Path) -> None:

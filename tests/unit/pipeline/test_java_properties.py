@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import USAGE, PipelineError
-from pipeline.java_properties import java_properties, servers_of
-from service.config.kafka_properties import KafkaSettings, Property, read_kafka
-from service.config.keys import GivenValue
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.java_properties import java_properties, servers_of
+from ringfence_service.config.kafka_properties import KafkaSettings, Property, read_kafka
+from ringfence_service.config.keys import GivenValue
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 LOGIN: dict[str, Property] = {

@@ -8,7 +8,7 @@ import pytest
 import typer
 from rich.table import Table
 
-from pipeline.options import TerminalOutput, duration_s, spark_command
+from ringfence_pipeline.options import TerminalOutput, duration_s, spark_command
 
 
 def test_no_name_acts_on_the_terminal_or_is_taken_for_markup() -> None:

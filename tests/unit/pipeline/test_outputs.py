@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from pipeline.config import read_config
-from pipeline.outputs import address_rules
-from pipeline.reconcile.scope import planned
-from pipeline.tables import AddressRule
+from ringfence_pipeline.config import read_config
+from ringfence_pipeline.outputs import address_rules
+from ringfence_pipeline.reconcile.scope import planned
+from ringfence_pipeline.tables import AddressRule
 
 ROUTES = """
 [kafka]

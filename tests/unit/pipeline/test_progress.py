@@ -12,7 +12,7 @@ from pyspark.sql.streaming.listener import (
 )
 from rich.console import Console
 
-from pipeline.progress import StreamObserver, lag_of
+from ringfence_pipeline.progress import StreamObserver, lag_of
 
 ID: Final = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 RUN: Final = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"

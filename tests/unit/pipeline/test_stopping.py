@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pipeline.stopping import stop_requests
+from ringfence_pipeline.stopping import stop_requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

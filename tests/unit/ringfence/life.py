@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ringfence.publisher.errors import PublisherError
-from ringfence.publisher.message import Message
-from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
-from ringfence.publisher.sender import Sender, SendPolicy
+from ringfence_client.publisher.errors import PublisherError
+from ringfence_client.publisher.message import Message
+from ringfence_client.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence_client.publisher.sender import Sender, SendPolicy
 from tests.fakes.judge import FakeConnection, FakeSessions, Judge
 
 ACK_WAIT_S = 5.0

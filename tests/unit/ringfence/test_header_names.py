@@ -2,8 +2,8 @@
 
 import pytest
 
-from ringfence.headers import NAME_LENGTH_MAX, internal
-from service.dedup.route import is_legal_topic
+from ringfence_client.headers import NAME_LENGTH_MAX, internal
+from ringfence_service.dedup.route import is_legal_topic
 
 
 @pytest.mark.parametrize("length", [248, 249, 250, 400])

@@ -5,7 +5,7 @@ import sys
 
 BUSY = """
 import threading, time
-from service.clock import leave
+from ringfence_service.clock import leave
 threading.Thread(target=time.sleep, args=(600,)).start()
 print("written")
 leave(4)

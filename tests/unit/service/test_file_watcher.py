@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from service.file_watcher import WatchedFile
+from ringfence_service.file_watcher import WatchedFile
 from tests.api.fake_service import Clock
 
 

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service import formatting as words
+from ringfence_service import formatting as words
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from service.config.load import Config
-from service.config.model import ApiSettings
-from service.errors import ExitCode, ExitError
-from service.listeners import BindError, Listeners, bind_warnings
-from service.main import serve
-from service.main.findings import findings_of
-from service.supervisor.supervisor import Supervisor
-from state.directory import StateDirectory
+from ringfence_main import serve
+from ringfence_main.findings import findings_of
+from ringfence_service.config.load import Config
+from ringfence_service.config.model import ApiSettings
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.listeners import BindError, Listeners, bind_warnings
+from ringfence_service.supervisor.supervisor import Supervisor
+from ringfence_state.directory import StateDirectory
 from tests.unit.service.kafka.test_clients import config_of
 
 

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.printable import visible, visible_json
+from ringfence_service.printable import visible, visible_json
 
 ACTING = "\x00\x07\t\n\r\x1b\x7f\x85\x9b\xad\u061c\u200b\u200f\u2028\u2029\u202e\u2066\ufeff"
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from(ACTING)), max_size=20)

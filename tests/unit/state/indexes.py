@@ -5,10 +5,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pytest
 
-from pipeline.backfill import sorted_index
-from pipeline.backfill.sorted_index import SortedIndex
-from state import id_index
-from state.id_index import HashIndex, MakeIndex
+from ringfence_pipeline.backfill import sorted_index
+from ringfence_pipeline.backfill.sorted_index import SortedIndex
+from ringfence_state import id_index
+from ringfence_state.id_index import HashIndex, MakeIndex
 
 
 class IndexKind(NamedTuple):

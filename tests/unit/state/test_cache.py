@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import state.cache
-from service.config.addresses import AddressSettings
-from state.cache import BatchTooLargeError, Cache
-from state.memory_store import MemoryStore
-from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from state.segment import key
-from state.store import Identity, StoreCorruptError, StorePosition
-from state.strategies.registry import STRATEGIES
-from state.strategies.ring import RingContent
-from state.strategies.ring_admin import forget_all
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
+import ringfence_state.cache
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_state.cache import BatchTooLargeError, Cache
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId
+from ringfence_state.segment import key
+from ringfence_state.store import Identity, StoreCorruptError, StorePosition
+from ringfence_state.strategies.registry import STRATEGIES
+from ringfence_state.strategies.ring import RingContent
+from ringfence_state.strategies.ring_admin import forget_all
+from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
 from tests.support.helpers import some
 from tests.support.rings import AnyRing, ring_of
 
@@ -69,7 +69,7 @@ def test_a_ring_loaded_from_its_store_equals_the_one_that_absorbed(
 def test_the_waiting_caller_is_notified_of_each_entry_that_is_read(
     whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", whole_ids_max)
+    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", whole_ids_max)
     store, told = MemoryStore(), list[None]()
     for number in range(7):
         commit(Cache(PLENTY), store, [b"%d" % number], capacity=50)
@@ -245,7 +245,7 @@ def test_a_damaged_run_in_the_store_names_the_partition() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ids make a ring large."""
-    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 2)
+    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 2)
 
 
 @pytest.mark.usefixtures("small")
@@ -279,7 +279,7 @@ def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
 def test_a_compact_ring_that_outgrows_its_index_is_rebuilt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 20)
+    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 20)
     cache, store, capacity = Cache(PLENTY), MemoryStore(), 100_000
     rings = []
     for batch in range(30):
@@ -294,7 +294,7 @@ def test_a_compact_ring_that_outgrows_its_index_is_rebuilt(
 def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state.cache, "SMALL_IDS_MAX", 2)
+    monkeypatch.setattr(ringfence_state.cache, "SMALL_IDS_MAX", 2)
     store = MemoryStore()
     plenty = Cache(PLENTY)
     for address in "abc":
@@ -351,7 +351,7 @@ def test_a_state_in_memory_outlasts_its_own_commits_and_no_others(strategy: str)
 def test_the_runs_that_a_compact_ring_read_last_are_at_hand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state.cache, "_RECENT_MAX", 3)
+    monkeypatch.setattr(ringfence_state.cache, "_RECENT_MAX", 3)
     store, ids = MemoryStore(), [b"%d" % number for number in range(8)]
     for identifier in ids:
         commit(Cache(PLENTY), store, [identifier], capacity=50)
@@ -366,7 +366,7 @@ def test_the_runs_that_a_compact_ring_read_last_are_at_hand(
 def test_a_ring_just_above_the_size_is_loaded_once_and_stays_compact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 100)
+    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 100)
     cache, store = Cache(PLENTY), MemoryStore()
     rings = []
     for batch in range(4):

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import service.native.ring
-import state.cache
-import state.strategies.ring
-from service.config.addresses import AddressSettings
-from state.cache import BatchTooLargeError, Cache
-from state.memory_store import MemoryStore
-from state.model import NO_CLAIM, Claim, Origin, PackedPositions, PartitionId
-from state.store import Identity, StorePosition
-from state.strategies.registry import STRATEGIES
+import ringfence_service.native.ring
+import ringfence_state.cache
+import ringfence_state.strategies.ring
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_state.cache import BatchTooLargeError, Cache
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import NO_CLAIM, Claim, Origin, PackedPositions, PartitionId
+from ringfence_state.store import Identity, StorePosition
+from ringfence_state.strategies.registry import STRATEGIES
 from tests.support.native import native_rings, needs_native
 
 SOURCES = (PartitionId("orders", 0), PartitionId("orders", 1))
@@ -128,10 +128,10 @@ class Scene:
 def small(path: str, whole_ids_max: int) -> Iterator[None]:
     """A few ids make a segment and a large ring; on either path."""
     with native_rings() if path == "native" else pytest.MonkeyPatch.context() as patch:
-        for module in (state.strategies.ring, service.native.ring):
+        for module in (ringfence_state.strategies.ring, ringfence_service.native.ring):
             patch.setattr(module, "SEGMENT_IDS_MAX", 3)
-        patch.setattr(state.cache, "WHOLE_IDS_MAX", whole_ids_max)
-        patch.setattr(state.cache, "SMALL_IDS_MAX", 2)
+        patch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", whole_ids_max)
+        patch.setattr(ringfence_state.cache, "SMALL_IDS_MAX", 2)
         yield
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from state.directory import DirectoryLockedError, StateDirectory
-from state.model import PartitionId
-from state.rocksdb_store import RocksStores
+from ringfence_state.directory import DirectoryLockedError, StateDirectory
+from ringfence_state.model import PartitionId
+from ringfence_state.rocksdb_store import RocksStores
 from tests.support.waiting import LIMIT_S
 
 

@@ -14,20 +14,20 @@ from typing import Any, Final
 
 import pytest
 
-from service.config.addresses import AddressBook
-from state import pending_group as pending_record
-from state.keys import SEGMENTS, UnknownFormatError, prefix
-from state.model import IMPORTED, Edit, Origin, PackedPositions, PartitionId
-from state.offset_metadata import OffsetMetadata, decode, encode
-from state.pending_group import GroupPosition, PendingRecord
-from state.rocksdb_store import RocksStores
-from state.segment import FORGOTTEN, FORMAT, SEGMENT_IDS_MAX, Segment, key
-from state.segment import decode as decode_run
-from state.segment import encode as encode_run
-from state.store import Identity, StorePosition
-from state.strategies import audit, ordered, sequence
-from state.strategies.per_publisher import PublisherStrategy
-from state.strategies.registry import STRATEGIES, check
+from ringfence_service.config.addresses import AddressBook
+from ringfence_state import pending_group as pending_record
+from ringfence_state.keys import SEGMENTS, UnknownFormatError, prefix
+from ringfence_state.model import IMPORTED, Edit, Origin, PackedPositions, PartitionId
+from ringfence_state.offset_metadata import OffsetMetadata, decode, encode
+from ringfence_state.pending_group import GroupPosition, PendingRecord
+from ringfence_state.rocksdb_store import RocksStores
+from ringfence_state.segment import FORGOTTEN, FORMAT, SEGMENT_IDS_MAX, Segment, key
+from ringfence_state.segment import decode as decode_run
+from ringfence_state.segment import encode as encode_run
+from ringfence_state.store import Identity, StorePosition
+from ringfence_state.strategies import audit, ordered, sequence
+from ringfence_state.strategies.per_publisher import PublisherStrategy
+from ringfence_state.strategies.registry import STRATEGIES, check
 from tests.support.helpers import some
 
 FORMATS: Final = Path(__file__).parent / "formats"

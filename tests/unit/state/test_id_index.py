@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.backfill.sorted_index import SortedIndex
-from state.id_index import HashIndex, IdIndex, MakeIndex
-from state.segment import Segment, encode, summary
+from ringfence_pipeline.backfill.sorted_index import SortedIndex
+from ringfence_state.id_index import HashIndex, IdIndex, MakeIndex
+from ringfence_state.segment import Segment, encode, summary
 from tests.oracle.ours import SOURCE
 from tests.unit.state.indexes import INDEXES
 

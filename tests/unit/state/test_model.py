@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.model import IMPORTED, PackedPositions, PartitionId
+from ringfence_state.model import IMPORTED, PackedPositions, PartitionId
 
 FIRST = PartitionId("in", 0)
 SOURCES = st.builds(PartitionId, st.sampled_from(["in", "other"]), st.integers(0, 3))

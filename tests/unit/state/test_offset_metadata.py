@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.offset_metadata import OffsetMetadata, decode, encode
-from state.segment import FORMAT
+from ringfence_state.offset_metadata import OffsetMetadata, decode, encode
+from ringfence_state.segment import FORMAT
 
 METADATA = st.builds(
     OffsetMetadata,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.keys import UnknownFormatError
-from state.memory_store import MemoryStore
-from state.model import Edit
-from state.pending_group import (
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit
+from ringfence_state.pending_group import (
     HEADERS_MAX,
     GroupPosition,
     PendingRecord,
@@ -18,7 +18,7 @@ from state.pending_group import (
     group_position_of,
     parked_in,
 )
-from state.strategies.registry import check
+from ringfence_state.strategies.registry import check
 
 maybe = st.none() | st.binary(max_size=40)
 numbers = st.integers(0, 2**63 - 1)

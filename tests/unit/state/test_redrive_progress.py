@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.dedup.partition import addresses_of
-from state.keys import UnknownFormatError
-from state.memory_store import MemoryStore
-from state.model import Edit, PartitionId
-from state.redrive_progress import (
+from ringfence_service.dedup.partition import addresses_of
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit, PartitionId
+from ringfence_state.redrive_progress import (
     KIND,
     RedriveCheckpoint,
     decode,
@@ -18,7 +18,7 @@ from state.redrive_progress import (
     put,
     removal,
 )
-from state.strategies.registry import STRATEGIES, check
+from ringfence_state.strategies.registry import STRATEGIES, check
 
 LETTERS = PartitionId("orders.dlq", 3)
 MARK = RedriveCheckpoint(2**40, 1, 2, 3, 4)

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from service.native.extension import loaded
-from service.native.ring import NativeRing
-from service.queries.sizing import ID_BYTES, SIZE_MAX, AcceptRates, memory_bytes, sized
-from state.cache import FULL, WHOLE_IDS_MAX
-from state.id_index import HashIndex
-from state.model import Origin, PackedPositions, PartitionId
-from state.ring_sizes import NATIVE, PYTHON, slots_max
-from state.segment import SegmentEntry
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_service.native.extension import loaded
+from ringfence_service.native.ring import NativeRing
+from ringfence_service.queries.sizing import ID_BYTES, SIZE_MAX, AcceptRates, memory_bytes, sized
+from ringfence_state.cache import FULL, WHOLE_IDS_MAX
+from ringfence_state.id_index import HashIndex
+from ringfence_state.model import Origin, PackedPositions, PartitionId
+from ringfence_state.ring_sizes import NATIVE, PYTHON, slots_max
+from ringfence_state.segment import SegmentEntry
+from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
 from tests.support.helpers import some
 from tests.support.native import needs_native
 

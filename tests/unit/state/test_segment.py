@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.keys import SEGMENTS, UnknownFormatError, address_of, prefix
-from state.model import Origin, PartitionId
-from state.segment import (
+from ringfence_state.keys import SEGMENTS, UnknownFormatError, address_of, prefix
+from ringfence_state.model import Origin, PartitionId
+from ringfence_state.segment import (
     EVICTED,
     SEGMENT_IDS_MAX,
     Digest,

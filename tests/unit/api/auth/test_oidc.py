@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.auth.oidc import (
+from ringfence_api.auth.oidc import (
     FRESH_S,
     PAUSE_S,
     STALE_S,
@@ -24,8 +24,8 @@ from api.auth.oidc import (
     TokenRefused,
     VerifiedIdentity,
 )
-from service.config.model import ApiSettings
-from service.queries.errors import Unavailable
+from ringfence_service.config.model import ApiSettings
+from ringfence_service.queries.errors import Unavailable
 from tests.api.guarded import AUDIENCE, ISSUER, KEY, Issuer, claims, jwk_of, signed
 
 OTHER: Final = generate_private_key(public_exponent=65537, key_size=2048)

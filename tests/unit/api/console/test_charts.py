@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.charts import MARKS_MAX, ceiling, chart, line_of, sparkline, time_marks
+from ringfence_api.console.charts import MARKS_MAX, ceiling, chart, line_of, sparkline, time_marks
 from tests.support.helpers import some
 
 SERIES = st.lists(st.none() | st.floats(0.0, 1e9), max_size=120)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.history import ADDRESS_POINTS, History, HistorySample, quantile
+from ringfence_api.console.history import ADDRESS_POINTS, History, HistorySample, quantile
 from tests.support.helpers import some
 
 

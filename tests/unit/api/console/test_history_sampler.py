@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from api.console.history import read
+from ringfence_api.console.history import read
 
 ADDRESSES = st.text(st.characters(codec="utf-8"), max_size=20)
 

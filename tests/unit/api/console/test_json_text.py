@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.json_text import CHARS_MAX, Span, spans
+from ringfence_api.console.json_text import CHARS_MAX, Span, spans
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

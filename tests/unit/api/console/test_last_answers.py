@@ -9,16 +9,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from api.console.client import ApiReply
-from api.console.last_answers import (
+from ringfence_api.console.client import ApiReply
+from ringfence_api.console.last_answers import (
     ANSWER_BYTES_MAX,
     BYTES_MAX,
     KEPT_S,
     LastAnswers,
     oldest,
 )
-from api.principal import ANYBODY, Principal, set_principal
-from api.problems import FORBIDDEN, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, ProblemKind
+from ringfence_api.principal import ANYBODY, Principal, set_principal
+from ringfence_api.problems import FORBIDDEN, MEDIA_TYPE, TYPE_PREFIX, UNAVAILABLE, ProblemKind
 
 ADA = Principal("ada", frozenset({"viewer"}), "token")
 

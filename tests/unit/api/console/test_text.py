@@ -3,8 +3,8 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.console.diff import between
-from api.console.forms import FilterForm, as_toml
+from ringfence_api.console.diff import between
+from ringfence_api.console.forms import FilterForm, as_toml
 
 VALUES = st.booleans() | st.integers(-(2**62), 2**62) | st.text() | st.lists(st.text(), max_size=3)
 

@@ -11,17 +11,17 @@ import pytest
 from anyio.lowlevel import checkpoint
 from starlette.types import Message, Receive, Scope, Send
 
-from api import problems
-from api.auth.authorize import RULE
-from api.middleware import body_limit
-from api.middleware.body_limit import (
+from ringfence_api import problems
+from ringfence_api.auth.authorize import RULE
+from ringfence_api.middleware import body_limit
+from ringfence_api.middleware.body_limit import (
     STRANGERS_BYTES_MAX,
     VIEWERS_BYTES_MAX,
     BodyBudget,
     BodyLimitMiddleware,
     charge_of,
 )
-from api.principal import FREE, AccessRule, Principal, set_principal
+from ringfence_api.principal import FREE, AccessRule, Principal, set_principal
 
 BYTES_MAX = 16 * 1024 * 1024
 PIECE = b"x" * 1024

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.resources.address_directory import (
+from ringfence_api.resources.address_directory import (
     FIRST,
     FRESH_S_EACH,
     AddressDirectory,
@@ -17,10 +17,10 @@ from api.resources.address_directory import (
     AddressOrder,
     RankedAddress,
 )
-from service.queries.addresses import DirectoryAnswer, DirectoryQuery, SortKey
-from service.queries.errors import TimedOut, Unavailable
-from service.queries.inbox import QueryService
-from service.queries.registry import Answer, Query
+from ringfence_service.queries.addresses import DirectoryAnswer, DirectoryQuery, SortKey
+from ringfence_service.queries.errors import TimedOut, Unavailable
+from ringfence_service.queries.inbox import QueryService
+from ringfence_service.queries.registry import Answer, Query
 from tests.support.waiting import LIMIT_S
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

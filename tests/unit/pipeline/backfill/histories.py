@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from pipeline.backfill.decider import SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from ringfence.headers import Headers
-from service.config.load import RouteSettings
-from state.model import PartitionId
+from ringfence_client.headers import Headers
+from ringfence_pipeline.backfill.decider import SparkRecord
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_service.config.load import RouteSettings
+from ringfence_state.model import PartitionId
 from tests.unit.pipeline.backfill.the_service import value_of
 
 NOW_MS = 1_700_000_000_000

@@ -9,12 +9,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from pipeline.backfill import decider
-from pipeline.backfill.decider import BatchDecider, RecordColumns, RecordVerdict, SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.kept_states import KeptStates
-from service.dedup.claim import NO_ID, plain_ids
-from state.model import PartitionId
+from ringfence_pipeline.backfill import decider
+from ringfence_pipeline.backfill.decider import (
+    BatchDecider,
+    RecordColumns,
+    RecordVerdict,
+    SparkRecord,
+)
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.kept_states import KeptStates
+from ringfence_service.dedup.claim import NO_ID, plain_ids
+from ringfence_state.model import PartitionId
 from tests.unit.pipeline.backfill.histories import (
     NOW_MS,
     SETTINGS,
@@ -34,7 +39,7 @@ BY_ADDRESS = PartitionId("g.by-address", 0)
 def test_it_decides_where_there_is_no_kafka_client() -> None:
     """As on executors of Spark, which load this module with the rules of the service."""
     absent = "import sys; sys.modules.update(dict.fromkeys(['confluent_kafka', 'rocksdict']))"
-    words = [sys.executable, "-c", f"{absent}; import pipeline.backfill.decider"]
+    words = [sys.executable, "-c", f"{absent}; import ringfence_pipeline.backfill.decider"]
     subprocess.run(words, check=True)
 
 

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from pipeline.backfill import held_store
-from pipeline.backfill.decider import BatchDecider
-from pipeline.backfill.held_store import HeldStore
-from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_page
-from state import pending_group
-from state.cache import Cache
-from state.model import PartitionId
+from ringfence_pipeline.backfill import held_store
+from ringfence_pipeline.backfill.decider import BatchDecider
+from ringfence_pipeline.backfill.held_store import HeldStore
+from ringfence_pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_page
+from ringfence_state import pending_group
+from ringfence_state.cache import Cache
+from ringfence_state.model import PartitionId
 from tests.unit.pipeline.backfill.histories import (
     NOW_MS,
     SETTINGS,

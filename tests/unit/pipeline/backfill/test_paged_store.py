@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from pipeline.backfill import paged_store as module
-from pipeline.backfill.paged_store import (
+from ringfence_pipeline.backfill import paged_store as module
+from ringfence_pipeline.backfill.paged_store import (
     PAGE_BYTES,
     PagedStore,
     PartitionProgress,
@@ -13,10 +13,10 @@ from pipeline.backfill.paged_store import (
     section_of_page,
     unpacked_page,
 )
-from state.keys import prefix
-from state.memory_store import MemoryStore
-from state.model import Edit
-from state.store import Identity, StorePosition
+from ringfence_state.keys import prefix
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit
+from ringfence_state.store import Identity, StorePosition
 from tests.unit.pipeline.backfill.test_decider import Dict
 
 NAMES = [prefix(kind, address) for kind in (b"r", b"a", b"g") for address in ("x", "xy", "é")]

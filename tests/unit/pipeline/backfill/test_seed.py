@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from pipeline.backfill.decider import BatchDecider, SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_page
-from pipeline.backfill.seed import SeedEntries, SeedNumber, SeedReader, sections_of
-from ringfence.headers import DUPLICATE_ID, NUMBER, PUBLISHER
-from service.import_ids.source import IdLine
-from state.model import PartitionId
+from ringfence_client.headers import DUPLICATE_ID, NUMBER, PUBLISHER
+from ringfence_pipeline.backfill.decider import BatchDecider, SparkRecord
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.paged_store import PagedStore, section_of_page, unpacked_page
+from ringfence_pipeline.backfill.seed import SeedEntries, SeedNumber, SeedReader, sections_of
+from ringfence_service.import_ids.source import IdLine
+from ringfence_state.model import PartitionId
 from tests.unit.pipeline.backfill.histories import NOW_MS, STRATEGIES, history, inputs_of, route
 from tests.unit.pipeline.backfill.test_decider import BY_ADDRESS, OWN, Dict
 from tests.unit.pipeline.backfill.the_service import TheService

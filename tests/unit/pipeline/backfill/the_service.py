@@ -10,29 +10,34 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from api.resources.id_schemas import ImportedLine
-from api.resources.publishers import Number as NumberIn
-from pipeline.backfill.decider import ACCEPTED, SparkRecord
-from pipeline.backfill.inputs import BackfillInputs
-from pipeline.backfill.seed import SeedNumber
-from ringfence.headers import MARK, DeadLetter, Headers
-from service.dedup.batch import Batch, Slice, read
-from service.dedup.checks import DecisionContext
-from service.dedup.decider import decide, import_ids, set_publisher_position
-from service.dedup.output import OutputResolver
-from service.dedup.partition import LogRange, OwnedPartition, PartitionPhase, TakeoverFacts
-from service.dedup.plan import Plan
-from service.dedup.record import name_of, origin_header
-from service.dedup.route import finder
-from service.import_ids.source import IdLine
-from service.kafka.compression import Compression
-from service.kafka.model import TopicInfo
-from service.kafka.topics import OutputTopics
-from service.processor.apply import apply
-from state.cache import Cache
-from state.memory_store import MemoryStore
-from state.model import Claim, PartitionId
-from state.store import Identity
+from ringfence_api.resources.id_schemas import ImportedLine
+from ringfence_api.resources.publishers import Number as NumberIn
+from ringfence_client.headers import MARK, DeadLetter, Headers
+from ringfence_pipeline.backfill.decider import ACCEPTED, SparkRecord
+from ringfence_pipeline.backfill.inputs import BackfillInputs
+from ringfence_pipeline.backfill.seed import SeedNumber
+from ringfence_service.dedup.batch import Batch, Slice, read
+from ringfence_service.dedup.checks import DecisionContext
+from ringfence_service.dedup.decider import decide, import_ids, set_publisher_position
+from ringfence_service.dedup.output import OutputResolver
+from ringfence_service.dedup.partition import (
+    LogRange,
+    OwnedPartition,
+    PartitionPhase,
+    TakeoverFacts,
+)
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.dedup.record import name_of, origin_header
+from ringfence_service.dedup.route import finder
+from ringfence_service.import_ids.source import IdLine
+from ringfence_service.kafka.compression import Compression
+from ringfence_service.kafka.model import TopicInfo
+from ringfence_service.kafka.topics import OutputTopics
+from ringfence_service.processor.apply import apply
+from ringfence_state.cache import Cache
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Claim, PartitionId
+from ringfence_state.store import Identity
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 

@@ -1,6 +1,6 @@
 """Qualities for tests of what is made of them."""
 
-from pipeline.quality.views import (
+from ringfence_pipeline.quality.views import (
     OFFSETS,
     SECONDS,
     Distances,

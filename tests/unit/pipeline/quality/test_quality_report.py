@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from pipeline.quality.report import percent, seconds_text, short, tiles, to_html
-from pipeline.quality.views import RecordCounts, to_json
+from ringfence_pipeline.quality.report import percent, seconds_text, short, tiles, to_html
+from ringfence_pipeline.quality.views import RecordCounts, to_json
 from tests.unit.pipeline.quality.found import found
 from tests.unit.pipeline.reconcile.test_report import Elements
 

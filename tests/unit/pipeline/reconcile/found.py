@@ -1,6 +1,6 @@
 """Findings for tests of what is made of them."""
 
-from pipeline.reconcile.results import (
+from ringfence_pipeline.reconcile.results import (
     AddressFound,
     DuplicateDistances,
     ReconcileResult,

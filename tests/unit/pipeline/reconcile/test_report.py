@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pipeline.reconcile.report import answer, rings, tiles, to_html
-from pipeline.reconcile.results import AddressFound, Violation
+from ringfence_pipeline.reconcile.report import answer, rings, tiles, to_html
+from ringfence_pipeline.reconcile.results import AddressFound, Violation
 from tests.unit.pipeline.reconcile.found import COUNTED, LONG, SHORT, findings
 
 FAULT = Violation("doubled", "orders.unique", 3, 17, "orders-3@9 went out already")

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pipeline.charts import ChartSeries, ReferenceLine, by_distance, over_time, share
+from ringfence_pipeline.charts import ChartSeries, ReferenceLine, by_distance, over_time, share
 
 HEIGHT, TOP, BOTTOM = 236, 42, 34
 

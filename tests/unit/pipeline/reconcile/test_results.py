@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipeline.errors import USAGE, PipelineError
-from pipeline.reconcile.results import Violation, from_json, to_json
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.reconcile.results import Violation, from_json, to_json
 from tests.unit.pipeline.reconcile.found import LONG, SHORT, findings
 
 

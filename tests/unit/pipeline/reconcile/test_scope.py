@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import read_config
-from pipeline.errors import USAGE, PipelineError
-from pipeline.reconcile.scope import RouteScope, planned, redriven_of
-from ringfence.headers import DUPLICATE_ID
-from service.config.load import Config
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.queries.dead_letters import DeadLetterFilter, DeadLetterPosition, RedriveRequest
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_pipeline.config import read_config
+from ringfence_pipeline.errors import USAGE, PipelineError
+from ringfence_pipeline.reconcile.scope import RouteScope, planned, redriven_of
+from ringfence_service.config.load import Config
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from ringfence_service.queries.dead_letters import (
+    DeadLetterFilter,
+    DeadLetterPosition,
+    RedriveRequest,
+)
 
 TOPICS = {"a.eu", "a.us", "b", "b.out", "a.eu.unique", "g.dead-letters", "a.eu.dlq", "x", "y", "z"}
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pipeline.config import overlaid, read_config
-from pipeline.reconcile.scope import UNKNOWN, PastBounds, earlier_of, memory_of
-from service.config.addresses import AddressBook
-from service.config.load import Config
-from service.metadata.settings import SettingsHistory, SettingsOverlay
+from ringfence_pipeline.config import overlaid, read_config
+from ringfence_pipeline.reconcile.scope import UNKNOWN, PastBounds, earlier_of, memory_of
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import Config
+from ringfence_service.metadata.settings import SettingsHistory, SettingsOverlay
 
 
 def config(tmp_path: Path, routes: str) -> Config:

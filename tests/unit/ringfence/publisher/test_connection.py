@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError, KafkaException, murmur2
 
-from ringfence.publisher.connection import ConnectionSettings, KafkaConnection
-from ringfence.publisher.errors import PublisherError
-from ringfence.publisher.message import Message
+from ringfence_client.publisher.connection import ConnectionSettings, KafkaConnection
+from ringfence_client.publisher.errors import PublisherError
+from ringfence_client.publisher.message import Message
 
 SETTINGS = ConnectionSettings("p", "orders", "orders", "g", {}, {})
 EVERY = 2**31 - 1

@@ -14,10 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.publisher.errors import PublishGapError, StoreError, StoreFullError, StoreHeldError
-from ringfence.publisher.message import Message, numbered, row_of
-from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
-from ringfence.publisher.reserve import Reserve
+from ringfence_client.publisher.errors import (
+    PublishGapError,
+    StoreError,
+    StoreFullError,
+    StoreHeldError,
+)
+from ringfence_client.publisher.message import Message, numbered, row_of
+from ringfence_client.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence_client.publisher.reserve import Reserve
 from tests.support.repository import CHECKOUT
 
 OWNER = OutboxOwner("p", "orders", "orders")
@@ -75,9 +80,9 @@ def test_an_old_store_goes_on_with_its_numbers_whatever_the_clock_says(tmp_path:
 def test_what_append_returned_for_is_there_after_a_kill(tmp_path: Path) -> None:
     program = """
         import sys
-        from ringfence.publisher.message import Message
-        from ringfence.publisher.outbox import OutboxOwner
-        from ringfence.publisher.outbox import Outbox, OutboxLimits
+        from ringfence_client.publisher.message import Message
+        from ringfence_client.publisher.outbox import OutboxOwner
+        from ringfence_client.publisher.outbox import Outbox, OutboxLimits
         owner = OutboxOwner("p", "orders", "orders")
         store = Outbox(sys.argv[1], owner, OutboxLimits(10**9, 10**9), 0)
         while True:
@@ -287,9 +292,9 @@ def test_a_message_comes_back_from_its_row_as_it_was(
 ON_A_FULL_DISK = """
 import sys
 from pathlib import Path
-from ringfence.publisher.errors import StoreError, StoreFullError
-from ringfence.publisher.message import Message
-from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence_client.publisher.errors import StoreError, StoreFullError
+from ringfence_client.publisher.message import Message
+from ringfence_client.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
 
 folder = Path(sys.argv[1])
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ringfence.publisher import publisher as publisher_module
-from ringfence.publisher.connection import ConnectionSettings
-from ringfence.publisher.errors import (
+from ringfence_client.publisher import publisher as publisher_module
+from ringfence_client.publisher.connection import ConnectionSettings
+from ringfence_client.publisher.errors import (
     ClosedError,
     MessageRefusedError,
     NameInUseError,
@@ -22,10 +22,10 @@ from ringfence.publisher.errors import (
     StoreFullError,
     StoreHeldError,
 )
-from ringfence.publisher.message import Headers, Message
-from ringfence.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
-from ringfence.publisher.publisher import Publisher
-from ringfence.publisher.sender import PublisherState, Sender
+from ringfence_client.publisher.message import Headers, Message
+from ringfence_client.publisher.outbox import Outbox, OutboxLimits, OutboxOwner
+from ringfence_client.publisher.publisher import Publisher
+from ringfence_client.publisher.sender import PublisherState, Sender
 from tests.fakes.admin_api import AdminApi, served
 from tests.fakes.judge import FakeConnection, Judge
 from tests.support.waiting import LIMIT_S, eventually

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.publisher.errors import AwayError, NameInUseError, PublishGapError, StoreError
-from ringfence.publisher.sender import PublisherState
+from ringfence_client.publisher.errors import AwayError, NameInUseError, PublishGapError, StoreError
+from ringfence_client.publisher.sender import PublisherState
 from tests.fakes.judge import ROOM, Judge, Sent
 from tests.unit.ringfence.life import ACK_WAIT_S, OPEN, Clock, KilledError, Life
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ringfence.publisher.sender import PublisherState
+from ringfence_client.publisher.sender import PublisherState
 from tests.fakes.judge import Judge
 from tests.unit.ringfence.life import Clock, KilledError, Life
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringfence.publisher import session as session_module
-from ringfence.publisher.errors import AwayError, NameInUseError, RefusedError
-from ringfence.publisher.session import HttpSessionClient, Session
+from ringfence_client.publisher import session as session_module
+from ringfence_client.publisher.errors import AwayError, NameInUseError, RefusedError
+from ringfence_client.publisher.session import HttpSessionClient, Session
 from tests.fakes.admin_api import AdminApi, problem, served
 from tests.fakes.judge import Judge
 

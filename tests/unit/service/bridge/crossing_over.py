@@ -6,15 +6,15 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from ringfence.headers import DeadLetter
-from service.bridge.config import BridgeConfig
-from service.bridge.loop import BridgeLoop
-from service.bridge.reporter import BridgeReporter
-from service.config.kafka_properties import KafkaSettings
-from service.config.model import ApiSettings, BridgeSettings
-from service.queries.status import ServiceStatus, StatusBoard
-from service.telemetry.metrics import Metrics
-from state.model import PartitionId
+from ringfence_client.headers import DeadLetter
+from ringfence_service.bridge.config import BridgeConfig
+from ringfence_service.bridge.loop import BridgeLoop
+from ringfence_service.bridge.reporter import BridgeReporter
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, BridgeSettings
+from ringfence_service.queries.status import ServiceStatus, StatusBoard
+from ringfence_service.telemetry.metrics import Metrics
+from ringfence_state.model import PartitionId
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer, OnCommit
 from tests.fakes.delivery import FakeDelivery

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from service.bridge.check import ClusterReport, report_of
-from service.bridge.config import BridgeConfig
-from service.config.kafka_properties import KafkaSettings
-from service.config.model import ApiSettings, BridgeSettings
-from service.errors import ConfigIssue
+from ringfence_service.bridge.check import ClusterReport, report_of
+from ringfence_service.bridge.config import BridgeConfig
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, BridgeSettings
+from ringfence_service.errors import ConfigIssue
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.fakes.rights import FakeRights

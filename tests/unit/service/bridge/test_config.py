@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from service.bridge.config import BridgeConfig, load
-from service.config.load import load as load_service
-from service.config.model import ApiSettings, BridgeSettings
+from ringfence_service.bridge.config import BridgeConfig, load
+from ringfence_service.config.load import load as load_service
+from ringfence_service.config.model import ApiSettings, BridgeSettings
 
 MINIMAL = """
 [bridge]

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from ringfence.headers import Reason
-from service.bridge.consumer import SourcePartition
-from service.bridge.forward import ForwardContext, Shipment, forward
-from service.bridge.topics import TopicMapping
-from service.kafka.model import UNREADABLE
-from state.model import PartitionId, Rejection
+from ringfence_client.headers import Reason
+from ringfence_service.bridge.consumer import SourcePartition
+from ringfence_service.bridge.forward import ForwardContext, Shipment, forward
+from ringfence_service.bridge.topics import TopicMapping
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_state.model import PartitionId, Rejection
 
 SOURCE = PartitionId("orders", 5)
 CROSSING = TopicMapping("orders", "eu.orders", 3, 1000)
@@ -135,7 +135,9 @@ def test_a_record_that_the_broker_refused_is_a_dead_letter() -> None:
 def test_a_record_with_unreadable_headers_is_a_dead_letter_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.bridge.forward.read_headers", lambda _messages: [None, UNREADABLE])
+    monkeypatch.setattr(
+        "ringfence_service.bridge.forward.read_headers", lambda _messages: [None, UNREADABLE]
+    )
     shipment = shipped(record(1), record(2))
     assert shipment.dead_letters == [Reason.UNREADABLE_HEADERS]
     assert shipment.stamped == 1

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ringfence.headers import Headers
-from service.bridge.forward import has_claim, stamped
-from service.kafka.model import UNREADABLE
+from ringfence_client.headers import Headers
+from ringfence_service.bridge.forward import has_claim, stamped
+from ringfence_service.kafka.model import UNREADABLE
 
 PREFIX = b"cluster/orders/3/"
 

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 from structlog.testing import capture_logs
 
-from service.errors import ExitCode, ExitError
-from state.model import PartitionId
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.errors import plain, retriable
 from tests.fakes.partition import Record

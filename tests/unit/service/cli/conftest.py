@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import pytest
 
-from api.app import create_app
-from api.ports import ServiceView
-from api.server import serve_in_thread
-from service.cli import http
-from service.cli.command import RESPONSE_S
-from service.cli.http import AdminApi
-from service.cli.target import ApiTarget
-from service.main.cli import main
-from service.queries.ids import IdLocation
-from service.queries.inbox import QueryInbox
-from service.queries.status import ServiceStatus, WorkerStatus
+from ringfence_api.app import create_app
+from ringfence_api.ports import ServiceView
+from ringfence_api.server import serve_in_thread
+from ringfence_main.cli import main
+from ringfence_service.cli import http
+from ringfence_service.cli.command import RESPONSE_S
+from ringfence_service.cli.http import AdminApi
+from ringfence_service.cli.target import ApiTarget
+from ringfence_service.queries.ids import IdLocation
+from ringfence_service.queries.inbox import QueryInbox
+from ringfence_service.queries.status import ServiceStatus, WorkerStatus
 from tests.api import conftest as api
 from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
 from tests.fakes.logs import logging_to

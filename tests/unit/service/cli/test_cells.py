@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.cli import cells
+from ringfence_service.cli import cells
 
 
 @pytest.mark.parametrize(

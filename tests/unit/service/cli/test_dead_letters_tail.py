@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.dead_letters import LATE, DeadLetterTail
+from ringfence_service.cli.dead_letters import LATE, DeadLetterTail
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

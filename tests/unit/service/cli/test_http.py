@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from service.cli.arguments import path_of
-from service.cli.http import AdminApi
-from service.cli.target import ApiTarget
-from service.errors import AdminExit, ExitError
+from ringfence_service.cli.arguments import path_of
+from ringfence_service.cli.http import AdminApi
+from ringfence_service.cli.target import ApiTarget
+from ringfence_service.errors import AdminExit, ExitError
 from tests.support.waiting import LIMIT_S
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.scripted import Reply, Scripted, scripted

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from service.cli import cells
-from service.cli.cells import Cell
-from service.main.plan import PlanRequest, planned
+from ringfence_main.plan import PlanRequest, planned
+from ringfence_service.cli import cells
+from ringfence_service.cli.cells import Cell
 from tests.unit.service.cli.conftest import Shell
 
 DOCS: Final = Path(__file__).parents[4] / "docs"

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 
-from api.app import WITHOUT_STATE, create_app
-from api.ports import ServiceView
-from api.server import serve_in_thread
-from service.queries.dead_letters import DeadLetterPosition
+from ringfence_api.app import WITHOUT_STATE, create_app
+from ringfence_api.ports import ServiceView
+from ringfence_api.server import serve_in_thread
+from ringfence_service.queries.dead_letters import DeadLetterPosition
 from tests.api.fake_letters import LETTER, FakeLetters
 from tests.api.fake_service import FakeSettings
 from tests.support.waiting import LIMIT_S
@@ -139,8 +139,8 @@ def test_tail_tells_each_that_comes_once_and_waits_for_a_service_that_is_away(
         ]
     )
     clock = SimpleNamespace(sleep=lambda _s: next(steps)())
-    monkeypatch.setattr("service.cli.dead_letters.time", clock)
-    ran = shell("dead-letter", "tail", "--json", "--timeout", "5")
+    monkeypatch.setattr("ringfence_service.cli.dead_letters.time", clock)
+    ran = shell("dead-letter", "tail", "--json", "--timeout", str(LIMIT_S))
     assert [json.loads(line)["partition"] for line in ran.out.splitlines()] == [0, 1]
     assert ran.err.count("Waiting …") == 1
 

@@ -12,9 +12,9 @@ import pytest
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from pipeline.command import app as jobs
-from service.cli.registry import LATER, load
-from service.main.cli import app
+from ringfence_main.cli import app
+from ringfence_pipeline.command import app as jobs
+from ringfence_service.cli.registry import LATER, load
 from tests.unit.service.cli.conftest import Shell
 
 NAMES = [name for section in LATER.values() for name in section]
@@ -78,7 +78,7 @@ def test_the_first_line_of_a_help_is_a_sentence(name: str) -> None:
 def test_help_loads_nothing_that_only_an_answer_needs() -> None:
     program = (
         "import sys\n"
-        "from service.main.cli import main\n"
+        "from ringfence_main.cli import main\n"
         "for words in (['--help'], ['redrive', '--help'], ['status', '--help']):\n"
         "    sys.argv = ['ringfence', *words]\n"
         "    try: main()\n"

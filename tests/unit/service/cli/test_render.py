@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.cells import cell_len
 
-from service.cli.cells import Cell, count, share, word
-from service.cli.page import Facts, Page, Table, Title
-from service.cli.render import draw
+from ringfence_service.cli.cells import Cell, count, share, word
+from ringfence_service.cli.page import Facts, Page, Table, Title
+from ringfence_service.cli.render import draw
 
 LONG = "a-topic-with-a-name-of-some-length"
 TABLE = Table(

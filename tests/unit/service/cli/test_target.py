@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.target import ApiTarget, TargetOptions, where
-from service.errors import ExitError
+from ringfence_service.cli.target import ApiTarget, TargetOptions, where
+from ringfence_service.errors import ExitError
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Final, Self
 
 import pytest
 
-from service.cli import cells, screen
-from service.queries.status import RouteCounts, ServiceStatus
+from ringfence_service.cli import cells, screen
+from ringfence_service.queries.status import RouteCounts, ServiceStatus
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING
 from tests.unit.service.cli.conftest import Shell
 from tests.unit.service.cli.transcript import replayed
@@ -46,7 +46,7 @@ class FixedTime(datetime):
 def _fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (cells, screen):
         monkeypatch.setattr(module, "datetime", FixedTime)
-    monkeypatch.setattr("service.main.plan._path", lambda: "native")
+    monkeypatch.setattr("ringfence_main.plan._path", lambda: "native")
 
 
 @pytest.mark.usefixtures("url")

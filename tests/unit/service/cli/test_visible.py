@@ -74,7 +74,7 @@ def _once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     for module in ("screen", "render", "dead_letters", "redrives"):
         clock = SimpleNamespace(sleep=interrupt)
-        monkeypatch.setattr(f"service.cli.{module}.time", clock, raising=False)
+        monkeypatch.setattr(f"ringfence_service.cli.{module}.time", clock, raising=False)
     monkeypatch.chdir(tmp_path)
 
 

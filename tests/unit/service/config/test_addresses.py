@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.config.addresses import DEFAULT, AddressBook, pattern_fault
+from ringfence_service.config.addresses import DEFAULT, AddressBook, pattern_fault
 
 
 def book(*patterns: str) -> AddressBook:

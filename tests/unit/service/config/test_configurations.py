@@ -17,9 +17,9 @@ from typing import Final
 
 import pytest
 
-from service.bridge import config as bridge
-from service.config import load as config
-from service.errors import ConfigIssue
+from ringfence_service.bridge import config as bridge
+from ringfence_service.config import load as config
+from ringfence_service.errors import ConfigIssue
 
 FOLDER: Final = Path(__file__).parent / "configurations"
 FILES: Final = sorted(FOLDER.glob("*.txt"))

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from service.config.addresses import AddressSettings
-from service.config.load import Config, ConfigErrors, load, load_lenient
-from service.config.model import (
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_service.config.load import Config, ConfigErrors, load, load_lenient
+from ringfence_service.config.model import (
     ApiSettings,
     LogSettings,
     RouteSettings,
     ServiceSettings,
     TracingSettings,
 )
-from service.config.targets import INTERNAL_NAMES
-from service.errors import ConfigIssue, ExitCode
-from service.kafka.topics import by_address, config_topic
+from ringfence_service.config.targets import INTERNAL_NAMES
+from ringfence_service.errors import ConfigIssue, ExitCode
+from ringfence_service.kafka.topics import by_address, config_topic
 from tests.support.helpers import ending
 
 MINIMAL = """

@@ -6,10 +6,10 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from service.config.kafka_properties import JAVA, KNOWN, Property, read_kafka
-from service.config.keys import GivenValue
-from service.config.load import Config, load_lenient
-from service.errors import ConfigIssue
+from ringfence_service.config.kafka_properties import JAVA, KNOWN, Property, read_kafka
+from ringfence_service.config.keys import GivenValue
+from ringfence_service.config.load import Config, load_lenient
+from ringfence_service.errors import ConfigIssue
 
 
 def read(**environ: str) -> tuple[Config, list[ConfigIssue]]:

@@ -1,8 +1,8 @@
 """What `check`, and a change over REST, warn of in address settings."""
 
-from service.config.addresses import AddressBook
-from service.config.model import RouteSettings
-from service.config.reach import reach_of
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.reach import reach_of
 
 ROUTES = (RouteSettings(name="orders", inputs=("orders",), address="{topic}"),)
 OPEN = (RouteSettings(name="orders", inputs=("orders",), address="{header:tenant}"),)

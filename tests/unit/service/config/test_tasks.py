@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.config.load import Config, RouteSettings
-from service.config.tasks import Hop, Task, consumer_group, share_of, tasks_of
+from ringfence_service.config.load import Config, RouteSettings
+from ringfence_service.config.tasks import Hop, Task, consumer_group, share_of, tasks_of
 from tests.unit.service.supervisor.scene import config_of
 
 NAMES = st.text("ab0-_.", min_size=1, max_size=4)

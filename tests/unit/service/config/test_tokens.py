@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.config.tokens import ROLES, TokenError, digest_of, entry_of, new_token, parse
-from service.credentials import token_of
+from ringfence_service.config.tokens import ROLES, TokenError, digest_of, entry_of, new_token, parse
+from ringfence_service.credentials import token_of
 from tests.support.helpers import some
 
 TOKEN = "t" * 40

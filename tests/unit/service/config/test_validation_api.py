@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from service.config.model import ApiSettings
-from service.config.validation import api_problems
+from ringfence_service.config.model import ApiSettings
+from ringfence_service.config.validation import api_problems
 
 SECRET = "s" * 40
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.kafka.topics import config_topic
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.processor.loop import Loop
-from service.queries.dead_letters import (
+from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
@@ -14,8 +14,8 @@ from service.queries.dead_letters import (
     letter_of,
     view_of,
 )
-from service.queries.redrives import DecideDeadLetters, RedriveAnswer
-from state.model import PartitionId
+from ringfence_service.queries.redrives import DecideDeadLetters, RedriveAnswer
+from ringfence_state.model import PartitionId
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record
 from tests.support.helpers import answered

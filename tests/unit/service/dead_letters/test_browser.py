@@ -6,23 +6,23 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from ringfence.headers import DUPLICATE_ID, ID_BYTES_MAX
-from service.dead_letters import browser as module
-from service.dead_letters.browser import DeadLetterBrowser
-from service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
-from service.dedup.claim import ClaimReader
-from service.kafka.model import UNREADABLE
-from service.kafka.topics import fallback
-from service.queries.dead_letters import (
+from ringfence_client.headers import DUPLICATE_ID, ID_BYTES_MAX
+from ringfence_service.dead_letters import browser as module
+from ringfence_service.dead_letters.browser import DeadLetterBrowser
+from ringfence_service.dead_letters.reader import DeadLetterReader, OffsetScan, to_view
+from ringfence_service.dedup.claim import ClaimReader
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_service.kafka.topics import fallback
+from ringfence_service.queries.dead_letters import (
     Absence,
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     InputRecord,
 )
-from service.queries.errors import Busy, NotPossible, Unavailable
-from service.schemas.errors import RegistryUnavailableError
-from state.model import PartitionId
+from ringfence_service.queries.errors import Busy, NotPossible, Unavailable
+from ringfence_service.schemas.errors import RegistryUnavailableError
+from ringfence_state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.support.living import GROUP, Living, Telling, gone
 
@@ -357,7 +357,9 @@ def test_a_record_with_unreadable_headers_is_shown_without_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # No message with a header name that is not text can be made in Python.
-    monkeypatch.setattr("service.dead_letters.reader.read_headers", lambda _: [UNREADABLE])
+    monkeypatch.setattr(
+        "ringfence_service.dead_letters.reader.read_headers", lambda _: [UNREADABLE]
+    )
     view = to_view(Message(topic=DLQ, partition=0, offset=0, value=b"v", timestamp=(1, 5)))
     assert (view.value, view.time_ms, view.reason, view.headers) == (b"v", 5, None, ())
 

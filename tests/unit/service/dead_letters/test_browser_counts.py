@@ -1,7 +1,7 @@
 """A tally of dead letters: by hour, and of many addresses those with most."""
 
-from service.dead_letters.browser import ADDRESSES_MAX, NONE, OTHER, DeadLetterTally
-from service.queries.dead_letters import DeadLetterPosition, DeadLetterView, view_of
+from ringfence_service.dead_letters.browser import ADDRESSES_MAX, NONE, OTHER, DeadLetterTally
+from ringfence_service.queries.dead_letters import DeadLetterPosition, DeadLetterView, view_of
 
 HOUR_MS = 3_600_000
 FOREIGN = view_of(DeadLetterPosition("dlq", 0, 1), 1, None, b"v", [])

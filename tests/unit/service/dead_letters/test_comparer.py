@@ -5,14 +5,14 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError
 
-from service.dead_letters.comparer import (
+from ringfence_service.dead_letters.comparer import (
     EVERY_S,
     PATIENCE_S,
     SHARE,
     WAITING_MAX,
     DuplicateComparer,
 )
-from service.dedup.duplicate_samples import (
+from ringfence_service.dedup.duplicate_samples import (
     PER_ROUTE,
     VALUE_BYTES_MAX,
     ComparedDuplicate,
@@ -20,8 +20,8 @@ from service.dedup.duplicate_samples import (
     DuplicateSample,
     DuplicateSamples,
 )
-from service.kafka.clients import Clients
-from state.model import IMPORTED, Origin, PartitionId
+from ringfence_service.kafka.clients import Clients
+from ringfence_state.model import IMPORTED, Origin, PartitionId
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import plain
@@ -209,7 +209,7 @@ def test_a_comparison_that_takes_long_is_followed_by_a_long_pause(
         world.cluster.wait(1)
         return True
 
-    monkeypatch.setattr("service.dead_letters.comparer.is_same_content", slow)
+    monkeypatch.setattr("ringfence_service.dead_letters.comparer.is_same_content", slow)
     began_s = world.clock.monotonic_s()
     world.offer(b"text", b"text")
     assert len(world.compared()) == 2

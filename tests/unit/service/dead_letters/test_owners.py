@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import murmur2
 
-from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings
-from service.config.model import RouteSettings, SchemaRegistrySettings, ServiceSettings
-from service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
-from service.dead_letters.redrive_coordinator import first_deciding
-from service.kafka.model import TopicInfo
-from service.queries.dead_letters import DeadLetterPosition, DeadLetterView, view_of
-from service.schemas.documents import connect, use
-from service.schemas.errors import RegistryUnavailableError
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import ApiSettings, Config, KafkaSettings
+from ringfence_service.config.model import RouteSettings, SchemaRegistrySettings, ServiceSettings
+from ringfence_service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
+from ringfence_service.dead_letters.redrive_coordinator import first_deciding
+from ringfence_service.kafka.model import TopicInfo
+from ringfence_service.queries.dead_letters import DeadLetterPosition, DeadLetterView, view_of
+from ringfence_service.schemas.documents import connect, use
+from ringfence_service.schemas.errors import RegistryUnavailableError
 from tests.fakes.schema_registry import FakeRegistry, payload
 
 TOPICS = {

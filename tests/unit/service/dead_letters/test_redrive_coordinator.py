@@ -9,34 +9,34 @@ from typing import TypeVar, cast
 import pytest
 from structlog.testing import capture_logs
 
-from service.config.load import RouteSettings
-from service.dead_letters import redrive_coordinator as coordinator_module
-from service.dead_letters import redrive_runner as errand_module
-from service.dead_letters.browser import DeadLetterBrowser
-from service.dead_letters.owners import DeadLetterOwners
-from service.dead_letters.redrive_coordinator import RedriveCoordinator
-from service.dead_letters.redrive_service import RedriveService
-from service.kafka.topics import config_topic
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob, forgetting
-from service.metadata.topic import MetadataReader
-from service.metadata.watcher import MetadataWatcher
-from service.queries.dead_letters import (
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.dead_letters import redrive_coordinator as coordinator_module
+from ringfence_service.dead_letters import redrive_runner as errand_module
+from ringfence_service.dead_letters.browser import DeadLetterBrowser
+from ringfence_service.dead_letters.owners import DeadLetterOwners
+from ringfence_service.dead_letters.redrive_coordinator import RedriveCoordinator
+from ringfence_service.dead_letters.redrive_service import RedriveService
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob, forgetting
+from ringfence_service.metadata.topic import MetadataReader
+from ringfence_service.metadata.watcher import MetadataWatcher
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     RedriveProgress,
     RedriveRequest,
 )
-from service.queries.errors import NotPossible, Unavailable
-from service.queries.inbox import QueryService
-from service.queries.redrives import (
+from ringfence_service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.inbox import QueryService
+from ringfence_service.queries.redrives import (
     CheckpointsAnswer,
     CheckpointsQuery,
     DecideDeadLetters,
     DeleteCheckpoints,
 )
-from service.queries.registry import Answer, Query
-from service.schemas.errors import RegistryUnavailableError
-from state.model import PartitionId
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.schemas.errors import RegistryUnavailableError
+from ringfence_state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.support.helpers import answer, answered, some
 from tests.support.living import GROUP, gone

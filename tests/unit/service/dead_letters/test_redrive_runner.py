@@ -7,23 +7,23 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from confluent_kafka import Message
 
-from service.clock import SystemClock
-from service.dead_letters import redrive_runner as runner_module
-from service.dead_letters.reader import RecordChunk
-from service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner
-from service.dead_letters.redrive_steps import RedriveBatcher
-from service.dedup.dead_letter import RedrivenRecord
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.queries.dead_letters import (
+from ringfence_service.clock import SystemClock
+from ringfence_service.dead_letters import redrive_runner as runner_module
+from ringfence_service.dead_letters.reader import RecordChunk
+from ringfence_service.dead_letters.redrive_runner import JobDeletedError, RedriveRunner
+from ringfence_service.dead_letters.redrive_steps import RedriveBatcher
+from ringfence_service.dedup.dead_letter import RedrivenRecord
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     RedriveRequest,
 )
-from service.queries.errors import NotPossible, Unavailable
-from service.queries.ids import ChangeAnswer
-from service.queries.inbox import QueryService
-from service.queries.redrives import (
+from ringfence_service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.ids import ChangeAnswer
+from ringfence_service.queries.inbox import QueryService
+from ringfence_service.queries.redrives import (
     CheckpointsAnswer,
     CheckpointsQuery,
     DecideDeadLetters,
@@ -31,8 +31,8 @@ from service.queries.redrives import (
     PartitionCheckpoint,
     RedriveAnswer,
 )
-from service.queries.registry import Answer, Query
-from state.model import PartitionId
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_state.model import PartitionId
 from tests.support.helpers import some
 from tests.support.waiting import LIMIT_S, eventually
 

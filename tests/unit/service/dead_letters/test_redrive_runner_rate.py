@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from service.dead_letters.token_bucket import TokenBucket
+from ringfence_service.dead_letters.token_bucket import TokenBucket
 
 
 @pytest.mark.parametrize("per_second", [0.5, 7, 100, 12_345])

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from service.dead_letters.daemon_thread import run_in_daemon_thread
+from ringfence_service.dead_letters.daemon_thread import run_in_daemon_thread
 
 
 def test_others_go_on_while_it_blocks() -> None:

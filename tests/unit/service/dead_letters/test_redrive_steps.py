@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 import pytest
 from confluent_kafka import Message
 
-from service.dead_letters.reader import RecordChunk
-from service.dead_letters.redrive_steps import (
+from ringfence_service.dead_letters.reader import RecordChunk
+from ringfence_service.dead_letters.redrive_steps import (
     COMMAND_BYTES_MAX,
     MISSING,
     STEP_BYTES_MAX,
@@ -14,16 +14,16 @@ from service.dead_letters.redrive_steps import (
     RedriveBatcher,
     RedriveStep,
 )
-from service.metadata.redrive_job import DeadLetterRange, RedriveJob
-from service.queries.dead_letters import (
+from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
     RedriveProgress,
     RedriveRequest,
 )
-from service.queries.redrives import PartitionCheckpoint, RedriveAnswer
-from state.model import PartitionId
+from ringfence_service.queries.redrives import PartitionCheckpoint, RedriveAnswer
+from ringfence_state.model import PartitionId
 from tests.unit.service.dead_letters.redriving import DLQ, job
 
 FIRST, SECOND = DeadLetterRange(DLQ, 0, 2, 5), DeadLetterRange(DLQ, 1, 0, 3)
@@ -227,7 +227,9 @@ def test_a_command_has_at_least_one_letter_and_each_begins_with_no_bytes() -> No
 def test_a_command_counts_keys_and_headers_too(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = Letters(*range(3), key=b"key", headers=[("h", b"12"), ("null", None)])
     for limit_bytes, commands in ((9, [[0], [1], [2]]), (10, [[0, 1], [2]])):
-        monkeypatch.setattr("service.dead_letters.redrive_steps.COMMAND_BYTES_MAX", limit_bytes)
+        monkeypatch.setattr(
+            "ringfence_service.dead_letters.redrive_steps.COMMAND_BYTES_MAX", limit_bytes
+        )
         step = RedriveBatcher(up_to(3), lambda _: EVEN, letters).next(100)
         assert sent(step) == [commands]
 
@@ -235,7 +237,7 @@ def test_a_command_counts_keys_and_headers_too(monkeypatch: pytest.MonkeyPatch) 
 def test_a_step_of_large_letters_ends_before_it_takes_more_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.dead_letters.redrive_steps.AT_ONCE", 1)
+    monkeypatch.setattr("ringfence_service.dead_letters.redrive_steps.AT_ONCE", 1)
     letters = Letters(*range(6), sizes_bytes=(STEP_BYTES_MAX // 4,) * 6)
     batcher = RedriveBatcher(up_to(6), lambda _: EVEN, letters)
     first = batcher.next(100)

@@ -2,9 +2,9 @@
 
 from confluent_kafka import KafkaError, Message
 
-from service.dedup.batch import batch_of, read
-from service.kafka.io import errors_of, read_headers
-from state.model import PartitionId
+from ringfence_service.dedup.batch import batch_of, read
+from ringfence_service.kafka.io import errors_of, read_headers
+from ringfence_state.model import PartitionId
 from tests.support.deciding import NOW_MS, SOURCE, World, record
 
 

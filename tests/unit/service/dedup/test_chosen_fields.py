@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.config.templates import FIELD
-from service.dedup.claim import identifier_of
-from service.dedup.field import Field, HeaderField, JsonField, field_of
+from ringfence_service.config.templates import FIELD
+from ringfence_service.dedup.claim import identifier_of
+from ringfence_service.dedup.field import Field, HeaderField, JsonField, field_of
 from tests.support.deciding import record
 from tests.support.helpers import some
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence.headers import (
+from ringfence_client.headers import (
     EPOCH,
     GROUP,
     GROUP_POSITION,
@@ -15,7 +15,7 @@ from ringfence.headers import (
     Headers,
     Reason,
 )
-from service.dedup.claim import (
+from ringfence_service.dedup.claim import (
     NO_ID,
     GroupClaim,
     named,
@@ -26,10 +26,10 @@ from service.dedup.claim import (
     read_membership,
     reply_topic,
 )
-from service.dedup.record import RejectedError
-from service.kafka.model import UNREADABLE
-from state.model import NO_CLAIM, Claim
-from state.strategies.per_publisher import NUMBER_HEADERS
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_state.model import NO_CLAIM, Claim
+from ringfence_state.strategies.per_publisher import NUMBER_HEADERS
 from tests.support.helpers import rows
 
 

@@ -4,9 +4,9 @@ from hashlib import sha256
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT
-from service.dedup.claim import NO_ID, identifier_of
-from service.kafka.model import UNREADABLE
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT
+from ringfence_service.dedup.claim import NO_ID, identifier_of
+from ringfence_service.kafka.model import UNREADABLE
 from tests.support.deciding import record
 from tests.support.helpers import some
 

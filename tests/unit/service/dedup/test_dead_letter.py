@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from ringfence.headers import Headers, Reason
-from service.dedup.dead_letter import (
+from ringfence_client.headers import Headers, Reason
+from ringfence_service.dedup.dead_letter import (
     EARLIER_SETS_MAX,
     ID_CHARS_MAX,
     DeadLetterEnvelope,
@@ -13,8 +13,8 @@ from service.dedup.dead_letter import (
     shown_id,
     stored_id_of,
 )
-from state.model import IMPORTED, Origin, Rejection, repetition_of
-from state.segment import remembered
+from ringfence_state.model import IMPORTED, Origin, Rejection, repetition_of
+from ringfence_state.segment import remembered
 from tests.support.deciding import NOW_MS, SOURCE, record, told
 
 OLD = [("h", b"1"), ("ringfence.reason", b"expired"), ("h", None)]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import DeadLetter, Headers
-from service.dedup.dead_letter import SourcePosition, parse_headers
-from service.queries.dead_letters import (
+from ringfence_client.headers import DeadLetter, Headers
+from ringfence_service.dedup.dead_letter import SourcePosition, parse_headers
+from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,
     DeadLetterPosition,
     DeadLetterView,
@@ -14,7 +14,7 @@ from service.queries.dead_letters import (
     matches,
     view_of,
 )
-from state.model import OFFSET_MAX
+from ringfence_state.model import OFFSET_MAX
 from tests.support.helpers import some
 
 PLACE = DeadLetterPosition("orders.dlq", 2, 11)

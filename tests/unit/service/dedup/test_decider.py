@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
-from service.config.model import RouteSettings
-from service.dedup.batch import Batch, Slice, read
-from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.decider import apply_settings, decide, give_up, import_ids, redrive
-from service.dedup.output import TargetMissingError
-from service.dedup.plan import BY_KEY, NO_TIME_MS, Output, Plan
-from service.dedup.record import KnownId, RejectedError
-from service.dedup.route import InputPartition, InputRoute
-from service.dedup.waiting_order import GroupName
-from service.kafka.compression import Compression
-from service.kafka.model import UNREADABLE
-from state import segment as run
-from state.model import Edit, PartitionId
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, MARK, DeadLetter, Reason
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.dedup.batch import Batch, Slice, read
+from ringfence_service.dedup.dead_letter import RedrivenRecord
+from ringfence_service.dedup.decider import apply_settings, decide, give_up, import_ids, redrive
+from ringfence_service.dedup.output import TargetMissingError
+from ringfence_service.dedup.plan import BY_KEY, NO_TIME_MS, Output, Plan
+from ringfence_service.dedup.record import KnownId, RejectedError
+from ringfence_service.dedup.route import InputPartition, InputRoute
+from ringfence_service.dedup.waiting_order import GroupName
+from ringfence_service.kafka.compression import Compression
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_state import segment as run
+from ringfence_state.model import Edit, PartitionId
 from tests.support.deciding import (
     CHANGELOG,
     FALLBACK,
@@ -187,7 +187,9 @@ def test_a_record_whose_headers_cannot_be_read_is_dead_lettered_without_them(
     reason: Reason,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.dedup.batch.read_headers", lambda some: [UNREADABLE for _ in some])
+    monkeypatch.setattr(
+        "ringfence_service.dedup.batch.read_headers", lambda some: [UNREADABLE for _ in some]
+    )
     (output,) = World(refused=refused).decide(record(0, SEEN)).outputs
     assert output[0] == "orders.dlq"
     assert told(output[-1])[DeadLetter.REASON] == reason

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import (
+from ringfence_client.headers import (
     GROUP,
     GROUP_POSITION,
     GROUP_SIZE,
@@ -16,9 +16,9 @@ from ringfence.headers import (
     STREAM,
     bookmark,
 )
-from service.dedup.decider import set_publisher_position
-from service.dedup.plan import Output
-from state.model import Claim
+from ringfence_service.dedup.decider import set_publisher_position
+from ringfence_service.dedup.plan import Output
+from ringfence_state.model import Claim
 from tests.support.deciding import SOURCE, World, record
 from tests.support.living import Living, refused, turns
 

@@ -7,19 +7,19 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
-from service.dedup import checks as checks_module
-from service.dedup.address import AddressContext
-from service.dedup.claim import plain_ids, read_claim, read_membership
-from service.dedup.dead_letter import DeadLetterEnvelope
-from service.dedup.record import Record
-from service.dedup.refusal_trace import UndecidedError
-from service.dedup.route import InputPartition
-from state.keys import UnknownFormatError
-from state.model import Claim, Origin, PartitionId, Rejection
-from state.store import StoreCorruptError
-from state.strategies.base import StateChange
-from state.strategies.ring import RingDraft
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, DeadLetter, Headers
+from ringfence_service.dedup import checks as checks_module
+from ringfence_service.dedup.address import AddressContext
+from ringfence_service.dedup.claim import plain_ids, read_claim, read_membership
+from ringfence_service.dedup.dead_letter import DeadLetterEnvelope
+from ringfence_service.dedup.record import Record
+from ringfence_service.dedup.refusal_trace import UndecidedError
+from ringfence_service.dedup.route import InputPartition
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.model import Claim, Origin, PartitionId, Rejection
+from ringfence_state.store import StoreCorruptError
+from ringfence_state.strategies.base import StateChange
+from ringfence_state.strategies.ring import RingDraft
 from tests.loop.test_two_hops import Hops
 from tests.support.deciding import World, named
 from tests.support.helpers import some
@@ -52,7 +52,7 @@ def poisonous(monkeypatch: pytest.MonkeyPatch) -> None:
         raise_for(headers)
         return read_claim(headers, *rest)
 
-    monkeypatch.setattr("service.dedup.claim.read_claim", read)
+    monkeypatch.setattr("ringfence_service.dedup.claim.read_claim", read)
 
 
 def write(living: Living, value: bytes, *headers: Header, partition: int = 0) -> None:
@@ -145,7 +145,7 @@ def test_what_was_raised_is_logged_with_its_traceback(logged: list[EventDict]) -
 def test_what_was_raised_keeps_no_frames_alive_while_its_transaction_is_aborted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.dedup.evaluator.plain_ids", always(FORESEEN_BY_NOBODY))
+    monkeypatch.setattr("ringfence_service.dedup.evaluator.plain_ids", always(FORESEEN_BY_NOBODY))
     with pytest.raises(UndecidedError) as undecided:
         World().decide(named(0, b"a"))
     assert undecided.value.fault.raised is FORESEEN_BY_NOBODY
@@ -160,7 +160,7 @@ def test_a_record_that_fails_before_any_check_is_found_too(
             raise_for(headers or [])
         return plain_ids(column, *rest)
 
-    monkeypatch.setattr("service.dedup.evaluator.plain_ids", ids)
+    monkeypatch.setattr("ringfence_service.dedup.evaluator.plain_ids", ids)
     living = Living()
     living.send("a", "poison", "b")
     turns(living.running(), 20)
@@ -251,7 +251,7 @@ def test_a_group_is_kept_whose_record_fails_while_others_are_missing(
         raise OverflowError("too much")
 
     with monkeypatch.context() as patch:
-        patch.setattr("service.dedup.pending_groups.encode", unkeepable)
+        patch.setattr("ringfence_service.dedup.pending_groups.encode", unkeepable)
         send_member(living, "poison", 2, 3)
         turns(loop, 5)
     assert living.reasons("orders.dlq") == ["failed-check"]
@@ -268,7 +268,7 @@ def test_a_record_whose_group_cannot_be_read_is_dead_lettered_alone(
         raise_for(headers)
         return read_membership(headers)
 
-    monkeypatch.setattr("service.dedup.evaluator.read_membership", membership)
+    monkeypatch.setattr("ringfence_service.dedup.evaluator.read_membership", membership)
     living = Living()
     send_member(living, "a", 1, 2)
     send_member(living, "poison", 2, 2)
@@ -343,7 +343,7 @@ def test_what_the_world_or_a_promise_breaks_ends_the_life_at_once(
     living = Living()
     loop = living.running()
     living.send("a", "b")
-    monkeypatch.setattr("service.dedup.evaluator.plain_ids", always(error))
+    monkeypatch.setattr("ringfence_service.dedup.evaluator.plain_ids", always(error))
     with pytest.raises(type(error)):
         loop.turn()
     assert living.values("orders.dlq") == []
@@ -355,7 +355,7 @@ def test_a_damaged_store_is_no_records_fault(monkeypatch: pytest.MonkeyPatch) ->
     living.send("a", "b")
     with monkeypatch.context() as patch:
         damaged = StoreCorruptError(PartitionId("orders", 0), "rotten")
-        patch.setattr("service.dedup.evaluator.plain_ids", always(damaged))
+        patch.setattr("ringfence_service.dedup.evaluator.plain_ids", always(damaged))
         loop.turn()
     turns(loop)
     assert living.values("orders.unique") == ["a", "b"]
@@ -367,7 +367,9 @@ def test_what_is_raised_whatever_is_read_ends_the_life_and_dead_letters_nothing(
     living = Living()
     loop = living.running()
     living.send(*"abcdefgh")
-    monkeypatch.setattr("service.dedup.decider.acknowledgements", always(FORESEEN_BY_NOBODY))
+    monkeypatch.setattr(
+        "ringfence_service.dedup.decider.acknowledgements", always(FORESEEN_BY_NOBODY)
+    )
     with pytest.raises(LookupError, match="nobody foresaw"):
         turns(loop, 20)
     assert living.values("orders.dlq") == []

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import BOOKMARK, DUPLICATE_ID, MARK, DeadLetter, Reason, bookmark
-from service.config.load import RouteSettings
-from service.dedup.partition import addresses_of
-from state.cache import Cache
+from ringfence_client.headers import BOOKMARK, DUPLICATE_ID, MARK, DeadLetter, Reason, bookmark
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.dedup.partition import addresses_of
+from ringfence_state.cache import Cache
 from tests.support.deciding import NOW_MS, World, reasons, record, told, topics
 
 ROUTE = RouteSettings(

@@ -10,12 +10,12 @@ from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, Headers, Reason
-from service.config.load import RouteSettings
-from service.config.model import MissingId
-from service.dedup.evaluator import FastPaths, FullPath
-from service.dedup.plan import Unchecked
-from service.dedup.record import Record, RejectedError
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, Headers, Reason
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import MissingId
+from ringfence_service.dedup.evaluator import FastPaths, FullPath
+from ringfence_service.dedup.plan import Unchecked
+from ringfence_service.dedup.record import Record, RejectedError
 from tests.support.deciding import (
     NOW_MS,
     SOURCE,

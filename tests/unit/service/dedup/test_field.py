@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.config.model import SchemaRegistrySettings
-from service.config.templates import FIELD
-from service.dedup.claim import identifier_of
-from service.dedup.field import (
+from ringfence_service.config.model import SchemaRegistrySettings
+from ringfence_service.config.templates import FIELD
+from ringfence_service.dedup.claim import identifier_of
+from ringfence_service.dedup.field import (
     UNNAMED,
     Field,
     NoField,
@@ -20,9 +20,9 @@ from service.dedup.field import (
     compiled_name,
     field_of,
 )
-from service.schemas.documents import Documents, connect, use
-from service.schemas.errors import RegistryUnavailableError
-from service.schemas.registry import RegisteredSchema
+from ringfence_service.schemas.documents import Documents, connect, use
+from ringfence_service.schemas.errors import RegistryUnavailableError
+from ringfence_service.schemas.registry import RegisteredSchema
 from tests.fakes.schema_registry import FakeRegistry, FakeSchemas, SteppedLookups, payload
 from tests.support.deciding import record
 from tests.support.helpers import rows, some

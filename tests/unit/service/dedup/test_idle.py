@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, NUMBER, PUBLISHER
-from ringfence.headers import GROUP as GROUP_NAME
-from service.config.addresses import AUDIT, BRIDGE
-from service.dedup.checks import DecisionContext
-from service.dedup.decider import expire_addresses, import_ids
-from service.dedup.plan import Plan
-from service.dedup.record import KnownId
-from service.processor.apply import apply
+from ringfence_client.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, NUMBER, PUBLISHER
+from ringfence_client.headers import GROUP as GROUP_NAME
+from ringfence_service.config.addresses import AUDIT, BRIDGE
+from ringfence_service.dedup.checks import DecisionContext
+from ringfence_service.dedup.decider import expire_addresses, import_ids
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.processor.apply import apply
 from tests.support.deciding import CHANGELOG, NOW_MS, World, named, reasons, record
 from tests.unit.service.dedup.test_decider import ROUTE
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, REPLY_TO, DeadLetter, Reason
-from service.config.tasks import Hop
-from service.dedup.apart import present
-from service.kafka.compression import Compression
-from service.kafka.model import UNLIMITED, Present, TopicInfo
+from ringfence_client.headers import DUPLICATE_ID, REPLY_TO, DeadLetter, Reason
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.apart import present
+from ringfence_service.kafka.compression import Compression
+from ringfence_service.kafka.model import UNLIMITED, Present, TopicInfo
 from tests.fakes.log import FakeCluster
 from tests.support.deciding import (
     FALLBACK,

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import Reason
-from service.dedup.plan import Plan
-from service.dedup.poison_records import PoisonRecords
-from service.dedup.record import RejectedError
-from service.kafka.errors import KafkaFailure, Recovery
-from state.model import PartitionId
+from ringfence_client.headers import Reason
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.dedup.poison_records import PoisonRecords
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.kafka.errors import KafkaFailure, Recovery
+from ringfence_state.model import PartitionId
 from tests.support.deciding import SOURCE, World
 from tests.support.helpers import rows
 from tests.support.living import LOG, Living, in_group, turn_until_running, turns

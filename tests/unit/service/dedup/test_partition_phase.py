@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.dedup.partition import OwnedPartition, PartitionPhase
-from state.memory_store import MemoryStore
-from state.model import PartitionId
+from ringfence_service.dedup.partition import OwnedPartition, PartitionPhase
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import PartitionId
 from tests.support.helpers import rows
 
 ASSIGNED, RESTORING, RUNNING = PartitionPhase

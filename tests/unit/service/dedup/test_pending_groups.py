@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import service.dedup.address as address_module
-import service.dedup.pending_groups as pending_module
-import service.dedup.waiting_order as order_module
-from ringfence.headers import Headers
-from service.config.addresses import AddressBook
-from service.config.load import RouteSettings
-from service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft
-from service.dedup.waiting_order import GroupName, HeapOrder
-from state.memory_store import MemoryStore
-from state.pending_group import PendingRecord, encode
-from state.store import Identity, StorePosition
+import ringfence_service.dedup.address as address_module
+import ringfence_service.dedup.pending_groups as pending_module
+import ringfence_service.dedup.waiting_order as order_module
+from ringfence_client.headers import Headers
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft
+from ringfence_service.dedup.waiting_order import GroupName, HeapOrder
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.pending_group import PendingRecord, encode
+from ringfence_state.store import Identity, StorePosition
 from tests.support.deciding import NOW_MS, Decided, World, reasons, record
 
 POSITION = StorePosition(Identity("c", "i", "l", 1), 0, 0, 0)
@@ -302,7 +302,7 @@ def given_up(plan: Decided) -> list[bytes | None]:
 def test_of_the_groups_of_all_addresses_the_eldest_makes_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.dedup.transaction_group.GROUPS_MAX", 3)
+    monkeypatch.setattr("ringfence_service.dedup.transaction_group.GROUPS_MAX", 3)
     world = World(ROUTE, addresses={"#": {"groups_open_max": 1}})
     assert given_up(begin(world, "z", "y", "x")) == []
     assert given_up(begin(world, "w", "v")) == [b"z", b"y"]
@@ -318,7 +318,7 @@ def test_the_eldest_groups_make_room_for_the_bytes_of_others(
     world = World(ROUTE)
     begin(world, "a", "b", "c")
     limit = world.partition.groups.bytes
-    monkeypatch.setattr("service.dedup.transaction_group.BYTES_MAX", limit)
+    monkeypatch.setattr("ringfence_service.dedup.transaction_group.BYTES_MAX", limit)
     assert given_up(begin(world, "d")) == [b"a"]
     assert given_up(begin(world, "e" * 20)) == [b"b", b"c"]
     assert world.partition.groups.bytes <= limit
@@ -330,7 +330,7 @@ def test_where_more_wait_than_may_one_record_ends_a_few_and_the_next_go_on(
 ) -> None:
     world = World(ROUTE, addresses={"#": {"groups_open_max": 1}})
     begin(world, *(f"g{number:02}" for number in range(30)))
-    monkeypatch.setattr("service.dedup.transaction_group.GROUPS_MAX", 5)
+    monkeypatch.setattr("ringfence_service.dedup.transaction_group.GROUPS_MAX", 5)
     ended = [len(given_up(begin(world, name))) for name in islice("abcdefgh", 5)]
     assert ended == [8, 8, 8, 5, 1]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from service.config.templates import PRESETS, expanded
-from service.dedup.claim import identifier_of
+from ringfence_service.config.templates import PRESETS, expanded
+from ringfence_service.dedup.claim import identifier_of
 from tests.support.debezium import MYSQL, POSTGRESQL, Event, line, sent_again, with_schema
 from tests.support.deciding import record
 from tests.support.helpers import rows, some

@@ -2,9 +2,15 @@
 
 import pytest
 
-from ringfence.headers import ORIGIN, Headers
-from service.dedup.record import NO_ORIGIN, name_of, origin_header, source_of, strip_origins
-from state.model import PartitionId
+from ringfence_client.headers import ORIGIN, Headers
+from ringfence_service.dedup.record import (
+    NO_ORIGIN,
+    name_of,
+    origin_header,
+    source_of,
+    strip_origins,
+)
+from ringfence_state.model import PartitionId
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.dedup.record import TraceContext, trace_of
+from ringfence_service.dedup.record import TraceContext, trace_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 VALID = f"00-{TRACE}-{SPAN}-01".encode()

@@ -5,17 +5,17 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import KafkaError
 
-from ringfence.headers import Reason
-from service.dedup.plan import BatchCounts, OnDelivery, Output
-from service.dedup.refusal_trace import (
+from ringfence_client.headers import Reason
+from ringfence_service.dedup.plan import BatchCounts, OnDelivery, Output
+from ringfence_service.dedup.refusal_trace import (
     NamedRecord,
     OutputCounts,
     RefusalTrace,
     Refused,
     UndecidedError,
 )
-from service.kafka.errors import KafkaFailure, Recovery
-from state.model import PartitionId
+from ringfence_service.kafka.errors import KafkaFailure, Recovery
+from ringfence_state.model import PartitionId
 from tests.support.helpers import rows, some
 
 SOURCE = PartitionId("orders", 0)

@@ -3,13 +3,13 @@
 import pytest
 from confluent_kafka import murmur2
 
-from ringfence.headers import ORIGIN, Reason
-from service.config.model import RouteSettings
-from service.dedup.batch import Batch, Slice, read
-from service.dedup.decider import decide
-from service.dedup.plan import Plan
-from service.dedup.record import RejectedError
-from service.kafka.model import UNREADABLE
+from ringfence_client.headers import ORIGIN, Reason
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.dedup.batch import Batch, Slice, read
+from ringfence_service.dedup.decider import decide
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.kafka.model import UNREADABLE
 from tests.support.deciding import (
     FALLBACK,
     NOW_MS,
@@ -67,7 +67,9 @@ def test_headers_that_cannot_be_read_are_dead_lettered_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = iter([UNREADABLE, [("a", b"1")]])
-    monkeypatch.setattr("service.dedup.batch.read_headers", lambda some: [next(told) for _ in some])
+    monkeypatch.setattr(
+        "ringfence_service.dedup.batch.read_headers", lambda some: [next(told) for _ in some]
+    )
     plan = world().decide(record(0, ("a", b"0")), record(1, ("a", b"1")))
     assert reasons(plan.outputs) == [Reason.UNREADABLE_HEADERS, None]
     assert not {("a", b"0"), ("", None)} & set(plan.outputs[0][-1])

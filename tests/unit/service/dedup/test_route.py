@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from ringfence.headers import Reason
-from service.config.load import RouteSettings
-from service.dedup.field import Field, KeyField, UnrenderableError
-from service.dedup.record import RejectedError
-from service.dedup.route import (
+from ringfence_client.headers import Reason
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.dedup.field import Field, KeyField, UnrenderableError
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.dedup.route import (
     InputPartition,
     InputRoute,
     Template,
@@ -17,7 +17,7 @@ from service.dedup.route import (
     resolve,
     unrouted,
 )
-from state.model import PartitionId, Rejection
+from ringfence_state.model import PartitionId, Rejection
 from tests.fakes.admin import FakeAdmin
 from tests.support.deciding import SOURCE, cluster_of, record
 from tests.support.helpers import rows

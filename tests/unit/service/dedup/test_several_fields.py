@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from service.dedup.claim import identifier_of
-from service.dedup.field import UnrenderableError
-from service.dedup.route import Template
+from ringfence_service.dedup.claim import identifier_of
+from ringfence_service.dedup.field import UnrenderableError
+from ringfence_service.dedup.route import Template
 from tests.support.deciding import record
 from tests.support.helpers import some
 from tests.support.id_templates import VECTORS, Vector

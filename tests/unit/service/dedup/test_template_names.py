@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from service.config.model import RouteSettings
-from service.config.templates import PRESETS, expanded
-from service.config.validation import NamedRoute, route_problems
-from service.dedup.field import ContentField, Field, HeaderField, MemberField, pieces_of
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.templates import PRESETS, expanded
+from ringfence_service.config.validation import NamedRoute, route_problems
+from ringfence_service.dedup.field import ContentField, Field, HeaderField, MemberField, pieces_of
 from tests.support.helpers import rows
 
 PARTS = (

@@ -6,16 +6,16 @@ from typing import Final
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
-from service.config.addresses import AddressBook
-from service.config.load import RouteSettings
-from service.config.tasks import Hop
-from service.dedup.dead_letter import RedrivenRecord
-from service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft
-from service.dedup.record import RejectedError
-from service.dedup.waiting_order import GroupName
-from state.memory_store import MemoryStore
-from state.pending_group import HEADERS_MAX, KIND, PendingRecord
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.dead_letter import RedrivenRecord
+from ringfence_service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.dedup.waiting_order import GroupName
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.pending_group import HEADERS_MAX, KIND, PendingRecord
 from tests.support.deciding import (
     FALLBACK,
     NOW_MS,

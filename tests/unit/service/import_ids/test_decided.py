@@ -1,14 +1,14 @@
 """What is passed on and not decided yet is waited for before the ids of its input are adopted."""
 
-from service.config.tasks import Hop, Task
-from service.dedup.record import KnownId
-from service.errors import ExitCode
-from service.import_ids.decided import wait_until_decided
-from service.import_ids.reader import OffsetRange
-from service.import_ids.run import before_the_group
-from service.processor.loop import Loop
-from service.queries.ids import ImportIds
-from state.model import PartitionId
+from ringfence_service.config.tasks import Hop, Task
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.errors import ExitCode
+from ringfence_service.import_ids.decided import wait_until_decided
+from ringfence_service.import_ids.reader import OffsetRange
+from ringfence_service.import_ids.run import before_the_group
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.ids import ImportIds
+from ringfence_state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.loop.test_two_hops import BY_ADDRESS, Hops
 from tests.support.helpers import answer, ending

@@ -11,17 +11,17 @@ from confluent_kafka import Consumer, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.config.model import RouteSettings
-from service.dedup.route import InputRoute, resolve
-from service.errors import ExitCode, ExitError
-from service.import_ids import reader as reading
-from service.import_ids import uploader as sending
-from service.import_ids.reader import OffsetRange, TopicReader
-from service.import_ids.run import before_the_group, check_topics, route_of
-from service.import_ids.source import IdLine
-from service.import_ids.uploader import Uploader
-from service.kafka.model import TopicInfo
-from state.model import PartitionId
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.dedup.route import InputRoute, resolve
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.import_ids import reader as reading
+from ringfence_service.import_ids import uploader as sending
+from ringfence_service.import_ids.reader import OffsetRange, TopicReader
+from ringfence_service.import_ids.run import before_the_group, check_topics, route_of
+from ringfence_service.import_ids.source import IdLine
+from ringfence_service.import_ids.uploader import Uploader
+from ringfence_service.kafka.model import TopicInfo
+from ringfence_state.model import PartitionId
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.group import Committed
 from tests.fakes.log import FakeCluster

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID
-from service.config.addresses import AddressBook
-from service.config.load import RouteSettings
-from service.dedup.route import InputRoute
-from service.import_ids.source import IdSource
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.dedup.route import InputRoute
+from ringfence_service.import_ids.source import IdSource
 from tests.support.helpers import some
 
 ROUTE = RouteSettings(name="r", inputs=("in",), address="{header:addr}")

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from service.kafka import acls as rights
-from service.kafka.acls import KafkaAclQueries
+from ringfence_service.kafka import acls as rights
+from ringfence_service.kafka.acls import KafkaAclQueries
 
 
 def answer(told: Sequence[AclOperation] | int | None) -> "Future[object]":

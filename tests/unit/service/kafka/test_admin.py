@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from service.kafka import admin as cluster
-from service.kafka.admin import KafkaClusterAdmin
-from service.kafka.model import TopicSpec
-from state.model import PartitionId
+from ringfence_service.kafka import admin as cluster
+from ringfence_service.kafka.admin import KafkaClusterAdmin
+from ringfence_service.kafka.model import TopicSpec
+from ringfence_state.model import PartitionId
 
 
 class Silent:

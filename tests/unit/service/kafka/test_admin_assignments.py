@@ -1,7 +1,7 @@
 """What a group keeps of its members' shares is read as Kafka writes it."""
 
-from service.kafka.admin import shared_out
-from state.model import PartitionId
+from ringfence_service.kafka.admin import shared_out
+from ringfence_state.model import PartitionId
 
 ONE_TOPIC = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 00000002 00000000")
 """As a broker returned it for one member with three partitions of `t`."""

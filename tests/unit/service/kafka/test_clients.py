@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from service.config.addresses import AddressBook
-from service.config.kafka_properties import RECEIVE
-from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
-from service.kafka import clients
-from service.kafka.clients import FETCHING, KafkaClients, Makers, property_problems
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.kafka_properties import RECEIVE
+from ringfence_service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from ringfence_service.kafka import clients
+from ringfence_service.kafka.clients import FETCHING, KafkaClients, Makers, property_problems
 
 
 def config_of(**tables: Mapping[str, str]) -> Config:

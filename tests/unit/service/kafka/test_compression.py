@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from service.kafka.compression import FAST, GZIP, TIGHTEST, ZSTD, Codec, Compression
+from ringfence_service.kafka.compression import FAST, GZIP, TIGHTEST, ZSTD, Codec, Compression
 from tests.support.helpers import rows
 
 LIMIT = 100_000

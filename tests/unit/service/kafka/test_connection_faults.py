@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.kafka.connection_faults import (
+from ringfence_service.kafka.connection_faults import (
     CAUSES,
     CLIENT_CERTIFICATE,
     CLOSES,

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.kafka import connection_probe
-from service.kafka.connection_probe import Explainer, Properties
+from ringfence_service.kafka import connection_probe
+from ringfence_service.kafka.connection_probe import Explainer, Properties
 from tests.support.waiting import eventually
 
 SHUT = {"bootstrap.servers": "127.0.0.1:1"}

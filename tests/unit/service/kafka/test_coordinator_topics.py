@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS, CoordinatorTopic
+from ringfence_service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS, CoordinatorTopic
 
 
 @pytest.mark.parametrize(

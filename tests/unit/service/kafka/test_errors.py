@@ -5,7 +5,7 @@ import weakref
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from service.kafka.errors import UNREADABLE_BATCH, Recovery, fault_of, without_frames
+from ringfence_service.kafka.errors import UNREADABLE_BATCH, Recovery, fault_of, without_frames
 
 R, A, B = Recovery.RETRY, Recovery.ABORT, Recovery.REBUILD
 

@@ -4,7 +4,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from service.kafka.io import BoundedReads, memory_bytes
+from ringfence_service.kafka.io import BoundedReads, memory_bytes
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Record

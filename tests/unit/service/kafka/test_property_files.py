@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from service.kafka.property_files import file_problems
+from ringfence_service.kafka.property_files import file_problems
 
 
 def problem_of(name: str, path: Path) -> str:

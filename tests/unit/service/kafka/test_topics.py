@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.errors import ExitCode
-from service.kafka.model import RETENTION, TIME_LIMITS, TOMBSTONES, UNLIMITED, TopicInfo
-from service.kafka.topics import (
+from ringfence_service.errors import ExitCode
+from ringfence_service.kafka.model import RETENTION, TIME_LIMITS, TOMBSTONES, UNLIMITED, TopicInfo
+from ringfence_service.kafka.topics import (
     ENVELOPE_BYTES,
     OutputTopics,
     by_address_problems,

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.kafka.topics import config_topic
-from service.metadata.audit import (
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.audit import (
     SIDE_CHARS_MAX,
     AuditHistory,
     AuditQuery,
@@ -17,8 +17,8 @@ from service.metadata.audit import (
     record_of,
     removal,
 )
-from service.metadata.record import MetadataRecord
-from state.offset_metadata import decode
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_state.offset_metadata import decode
 from tests.fakes.partition import Record
 from tests.support.helpers import some
 from tests.support.living import GROUP, ORDERS, Living, registry_of, turns

@@ -3,10 +3,10 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.errors import ExitCode
-from service.kafka.topics import config_topic
-from service.metadata.broker_behaviour import behaviour_test, verify_behaviour
-from service.metadata.image import MetadataImage
+from ringfence_service.errors import ExitCode
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.broker_behaviour import behaviour_test, verify_behaviour
+from ringfence_service.metadata.image import MetadataImage
 from tests.fakes.clients import FakeClients
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.errors import plain

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.config.load import load_lenient
-from service.config.validation import invalid_routes
-from service.kafka.topics import config_topic
-from service.main.check import report_in_effect
-from service.metadata.effective_config import EffectiveConfig, in_effect
-from service.metadata.settings import SettingsOverlay
+from ringfence_main.check import report_in_effect
+from ringfence_service.config.load import load_lenient
+from ringfence_service.config.validation import invalid_routes
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.effective_config import EffectiveConfig, in_effect
+from ringfence_service.metadata.settings import SettingsOverlay
 from tests.fakes.errors import plain
 from tests.fakes.rights import FakeRights
 from tests.support.living import GROUP, Living

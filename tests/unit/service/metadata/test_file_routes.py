@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter
-from service.config.load import RouteSettings
-from service.config.tasks import Hop, Task
-from service.kafka.topics import config_topic, fallback
-from service.metadata.file_routes import GroupFileRoutes, InstanceFileRoutes
-from service.metadata.record import read
-from service.metadata.settings import SettingsOverlay
-from service.processor.loop import Loop
-from service.processor.transaction import TransactionAbortedError
-from state.model import PartitionId
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.tasks import Hop, Task
+from ringfence_service.kafka.topics import config_topic, fallback
+from ringfence_service.metadata.file_routes import GroupFileRoutes, InstanceFileRoutes
+from ringfence_service.metadata.record import read
+from ringfence_service.metadata.settings import SettingsOverlay
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import TransactionAbortedError
+from ringfence_state.model import PartitionId
 from tests.fakes.clients import FakeClients
 from tests.loop.test_two_hops import ROUTE
 from tests.simulation.disk import Disk

@@ -10,22 +10,22 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.config.load import RouteSettings
-from service.config.model import Scope
-from service.config.tasks import Hop, Task
-from service.config.templates import expanded
-from service.errors import ExitCode
-from service.kafka.topics import config_topic
-from service.metadata.file_routes import InstanceFileRoutes
-from service.metadata.layout import (
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import Scope
+from ringfence_service.config.tasks import Hop, Task
+from ringfence_service.config.templates import expanded
+from ringfence_service.errors import ExitCode
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.file_routes import InstanceFileRoutes
+from ringfence_service.metadata.layout import (
     RouteTopology,
     Topology,
     as_started,
     contradiction,
     layout_of,
 )
-from service.metadata.topic import MetadataReader
-from service.processor.layout import LayoutContendedError, check_layout
+from ringfence_service.metadata.topic import MetadataReader
+from ringfence_service.processor.layout import LayoutContendedError, check_layout
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
 from tests.fakes.log import START_MS, FakeCluster

@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 
-from service.dedup.dead_letter import Mode
-from service.metadata.image import MetadataImage
-from service.metadata.redrive_job import (
+from ringfence_service.dedup.dead_letter import Mode
+from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.redrive_job import (
     ENDED,
     DeadLetterRange,
     RedriveJob,
@@ -15,7 +15,7 @@ from service.metadata.redrive_job import (
     forgetting,
     job_of,
 )
-from service.queries.dead_letters import (
+from ringfence_service.queries.dead_letters import (
     DeadLetterCounts,
     DeadLetterFilter,
     DeadLetterPosition,

@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
-from ringfence.headers import EPOCH, NUMBER, PUBLISHER
-from service.processor.loop import Loop
-from service.processor.transaction import TransactionAbortedError
-from service.queries.errors import NameInUse, NotPossible, Unavailable
-from service.queries.publishers import (
+from ringfence_client.headers import EPOCH, NUMBER, PUBLISHER
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import TransactionAbortedError
+from ringfence_service.queries.errors import NameInUse, NotPossible, Unavailable
+from ringfence_service.queries.publishers import (
     PublisherAnswer,
     PublisherQuery,
     PublishersQuery,

@@ -9,15 +9,15 @@ from typing import Final
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ringfence.headers import DUPLICATE_ID, EPOCH, NUMBER, PUBLISHER, DeadLetter
-from service.metadata import topic as config_topic
-from service.metadata.image import MetadataImage
-from service.metadata.instances import Registration
-from service.metadata.record import MetadataRecord
-from service.metadata.sessions import SessionRecord, record_of
-from service.metadata.topic import MetadataReader, MetadataWriter
-from state.model import PartitionId
-from state.offset_metadata import decode, encode
+from ringfence_client.headers import DUPLICATE_ID, EPOCH, NUMBER, PUBLISHER, DeadLetter
+from ringfence_service.metadata import topic as config_topic
+from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.instances import Registration
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_service.metadata.sessions import SessionRecord, record_of
+from ringfence_service.metadata.topic import MetadataReader, MetadataWriter
+from ringfence_state.model import PartitionId
+from ringfence_state.offset_metadata import decode, encode
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced
 from tests.fakes.log import Chance

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.metadata.record import MetadataRecord
-from service.metadata.settings import KEPT_MAX, SettingsHistory, SettingsOverlay
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_service.metadata.settings import KEPT_MAX, SettingsHistory, SettingsOverlay
 
 PAUSED = SettingsOverlay(paused=("a",))
 

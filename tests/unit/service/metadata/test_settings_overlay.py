@@ -4,9 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings, RouteSettings, ServiceSettings
-from service.metadata.settings import (
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import (
+    ApiSettings,
+    Config,
+    KafkaSettings,
+    RouteSettings,
+    ServiceSettings,
+)
+from ringfence_service.metadata.settings import (
     SettingsOverlay,
     apply_overlay,
     differences,

@@ -6,20 +6,20 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
-from ringfence.headers import DUPLICATE_ID
-from service.kafka.topics import config_topic
-from service.metadata.audit import AuditHistory
-from service.metadata.image import MetadataImage
-from service.metadata.layout import Topology
-from service.metadata.settings import KEPT_MAX, SettingsHistory, SettingsOverlay
-from service.metadata.settings_change import InvalidSettingsError, SettingsSnapshot
-from service.metadata.settings_service import SettingsService
-from service.metadata.topic import MetadataReader
-from service.metadata.watcher import MetadataWatcher
-from service.processor.loop import Loop
-from service.queries.errors import NotPossible, Unavailable
-from service.queries.settings import EvictionAnswer, EvictionQuery, Setting
-from state.strategies.base import CommittedState
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.kafka.topics import config_topic
+from ringfence_service.metadata.audit import AuditHistory
+from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.layout import Topology
+from ringfence_service.metadata.settings import KEPT_MAX, SettingsHistory, SettingsOverlay
+from ringfence_service.metadata.settings_change import InvalidSettingsError, SettingsSnapshot
+from ringfence_service.metadata.settings_service import SettingsService
+from ringfence_service.metadata.topic import MetadataReader
+from ringfence_service.metadata.watcher import MetadataWatcher
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.settings import EvictionAnswer, EvictionQuery, Setting
+from ringfence_state.strategies.base import CommittedState
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import fenced, plain
 from tests.support.helpers import answer, answered, some

@@ -6,14 +6,19 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from service.kafka.io import send
-from service.native import clients
-from service.native.clients import LayoutError, NativeConsumer, NativeProducer, StrayRecordError
-from service.native.extension import Loaded, loaded
-from service.native.path import chosen
-from service.native.records import Records
-from state.model import PartitionId
-from state.strategies.ring_memory import PYTHON
+from ringfence_service.kafka.io import send
+from ringfence_service.native import clients
+from ringfence_service.native.clients import (
+    LayoutError,
+    NativeConsumer,
+    NativeProducer,
+    StrayRecordError,
+)
+from ringfence_service.native.extension import Loaded, loaded
+from ringfence_service.native.path import chosen
+from ringfence_service.native.records import Records
+from ringfence_state.model import PartitionId
+from ringfence_state.strategies.ring_memory import PYTHON
 from tests.fakes.native import piece_of
 from tests.support.deciding import record
 from tests.support.native import needs_native
@@ -103,7 +108,7 @@ def test_a_partition_without_records_shortens_waits_for_a_second_and_is_forwarde
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr("service.native.clients.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("ringfence_service.native.clients.time.monotonic", lambda: now_s[0])
     consumer = ScriptedConsumer([])
     for _ in range(2):  # each rewind
         consumer.incremental_assign([ORDERS])

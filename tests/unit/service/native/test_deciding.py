@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter, Reason
-from service.config.tasks import Hop
-from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.dedup.decider import import_ids
-from service.dedup.evaluator import Columns, Evaluator
-from service.dedup.plan import Unchecked
-from service.dedup.record import KnownId, RejectedError, origin_header
-from service.processor.apply import apply
-from state import cache
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter, Reason
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
+from ringfence_service.dedup.decider import import_ids
+from ringfence_service.dedup.evaluator import Columns, Evaluator
+from ringfence_service.dedup.plan import Unchecked
+from ringfence_service.dedup.record import KnownId, RejectedError, origin_header
+from ringfence_service.processor.apply import apply
+from ringfence_state import cache
 from tests.support.deciding import CHANGELOG, NOW_MS, SOURCE, Decided, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native
 from tests.unit.service.dedup.test_evaluator import ROUTE, batches, new_worlds, plans, records

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from ringfence.headers import DUPLICATE_ID, Reason
-from service.dedup.batch import read
-from service.dedup.evaluator import Columns, Evaluator
-from service.dedup.record import RejectedError
-from service.dedup.transaction_group import TransactionGroups
-from service.kafka.topics import ENVELOPE_BYTES
-from service.native.records import Records
+from ringfence_client.headers import DUPLICATE_ID, Reason
+from ringfence_service.dedup.batch import read
+from ringfence_service.dedup.evaluator import Columns, Evaluator
+from ringfence_service.dedup.record import RejectedError
+from ringfence_service.dedup.transaction_group import TransactionGroups
+from ringfence_service.kafka.topics import ENVELOPE_BYTES
+from ringfence_service.native.records import Records
 from tests.fakes.log import FakeCluster
 from tests.support.deciding import SOURCE, World, cluster_of, record
 from tests.support.native import native_deciding, needs_native

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from service.clock import product_version
-from service.native import extension, path
-from service.native.extension import INTERFACE, VERIFIED, Loaded
-from service.native.path import chosen
+from ringfence_service.clock import product_version
+from ringfence_service.native import extension, path
+from ringfence_service.native.extension import INTERFACE, VERIFIED, Loaded
+from ringfence_service.native.path import chosen
 from tests.support.native import needs_native
 from tests.support.repository import CHECKOUT
 

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import Headers
-from service.dedup.batch import read
-from service.dedup.record import strip_origins
-from service.kafka.model import UNREADABLE
-from service.native.records import Records
-from service.native.ring import NativeRing, whole
-from state.cache import Cache
-from state.memory_store import MemoryStore
-from state.model import Claim, PackedPositions, PartitionId
-from state.segment import Segment, encode, put
-from state.strategies.ring_admin import forget_all
-from state.strategies.ring_memory import RingStrategy
+from ringfence_client.headers import Headers
+from ringfence_service.dedup.batch import read
+from ringfence_service.dedup.record import strip_origins
+from ringfence_service.kafka.model import UNREADABLE
+from ringfence_service.native.records import Records
+from ringfence_service.native.ring import NativeRing, whole
+from ringfence_state.cache import Cache
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Claim, PackedPositions, PartitionId
+from ringfence_state.segment import Segment, encode, put
+from ringfence_state.strategies.ring_admin import forget_all
+from ringfence_state.strategies.ring_memory import RingStrategy
 from tests.fakes.native import as_produced, piece_of
 from tests.support.deciding import NOW_MS, SOURCE, record
 from tests.support.native import native_rings, needs_native
@@ -121,7 +121,7 @@ def test_a_record_that_python_decides_is_never_sent() -> None:
 def test_an_id_that_was_forgotten_in_the_store_is_not_found_in_a_copy(
     whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("state.cache.WHOLE_IDS_MAX", whole_ids_max)
+    monkeypatch.setattr("ringfence_state.cache.WHOLE_IDS_MAX", whole_ids_max)
     cache, store = Cache(1 << 30), MemoryStore()
     segment = Segment(0, 0, 9, (SOURCE,), (b"1", b"2"), [0, 0], [5, 6], [7, 7])
     store.apply([put("a", segment)], POSITION)

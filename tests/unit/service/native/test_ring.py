@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.native.ring import NativeRing, indexed, whole
-from state.cache import Cache
-from state.id_index import HashIndex
-from state.keys import UnknownFormatError
-from state.memory_store import MemoryStore
-from state.model import OFFSET_MAX, Claim, Edit, Origin, PackedPositions, PartitionId
-from state.segment import Segment, SegmentEntry, decode, encode, row_of
-from state.strategies.base import StoredSize
-from state.strategies.ring import RingDraft
-from state.strategies.ring_admin import forget_all
-from state.strategies.ring_memory import InMemoryRing, RingStrategy
+from ringfence_service.native.ring import NativeRing, indexed, whole
+from ringfence_state.cache import Cache
+from ringfence_state.id_index import HashIndex
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import OFFSET_MAX, Claim, Edit, Origin, PackedPositions, PartitionId
+from ringfence_state.segment import Segment, SegmentEntry, decode, encode, row_of
+from ringfence_state.strategies.base import StoredSize
+from ringfence_state.strategies.ring import RingDraft
+from ringfence_state.strategies.ring_admin import forget_all
+from ringfence_state.strategies.ring_memory import InMemoryRing, RingStrategy
 from tests.support.native import native_rings, needs_native
 from tests.unit.state.strategies.test_ring import POSITION, STEPS, Step
 

@@ -8,17 +8,17 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
-from service.metadata.instances import Registration
-from service.peers.client import PeerClient
-from service.peers.protocol import StatusReply, decode_query
-from service.peers.router import PeerRouter
-from service.peers.server import PeerServer
-from service.peers.signing import PeerKey
-from service.queries.inbox import QueryService
-from service.queries.registry import Answer, Query
-from service.queries.status import PartitionStatus, ServiceStatus
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from ringfence_service.metadata.instances import Registration
+from ringfence_service.peers.client import PeerClient
+from ringfence_service.peers.protocol import StatusReply, decode_query
+from ringfence_service.peers.router import PeerRouter
+from ringfence_service.peers.server import PeerServer
+from ringfence_service.peers.signing import PeerKey
+from ringfence_service.queries.inbox import QueryService
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.queries.status import PartitionStatus, ServiceStatus
 from tests.api.fake_service import Clock
 
 PARTITIONS = 4

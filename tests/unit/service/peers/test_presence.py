@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from service.metadata.image import MetadataImage
-from service.metadata.instances import InstanceRegistry, Registration, removal_of
-from service.metadata.record import MetadataRecord
-from service.peers import presence as module
-from service.peers.client import LEFT_ALONE_S, PeerClient
-from service.peers.presence import GONE_S, Presence
-from service.peers.protocol import StatusRequest
-from service.queries.status import ServicePhase
+from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.instances import InstanceRegistry, Registration, removal_of
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_service.peers import presence as module
+from ringfence_service.peers.client import LEFT_ALONE_S, PeerClient
+from ringfence_service.peers.presence import GONE_S, Presence
+from ringfence_service.peers.protocol import StatusRequest
+from ringfence_service.queries.status import ServicePhase
 from tests.api.fake_service import Clock
 from tests.fakes.logs import logging_to
 from tests.support.waiting import eventually

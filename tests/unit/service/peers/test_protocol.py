@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.peers.protocol import (
+from ringfence_service.peers.protocol import (
     CodecError,
     PeerQuery,
     QueryRefusal,
@@ -20,8 +20,8 @@ from service.peers.protocol import (
     encode_query,
     encode_reply,
 )
-from service.queries.ids import IdCursor, IdsQuery
-from service.queries.registry import Answer, Query
+from ringfence_service.queries.ids import IdCursor, IdsQuery
+from ringfence_service.queries.registry import Answer, Query
 
 # Every division is checked first, so no value is NaN, which would not equal itself.
 st.register_type_strategy(Mapping, lambda kind: st.dictionaries(*map(st.from_type, get_args(kind))))

@@ -9,13 +9,13 @@ from contextlib import ExitStack, suppress
 import httpx2
 import pytest
 
-from service.dedup.record import KnownId
-from service.metadata.instances import Registration
-from service.peers import client as client_module
-from service.peers.client import LEFT_ALONE_S
-from service.peers.protocol import PeerFailure
-from service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
-from service.queries.ids import (
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.metadata.instances import Registration
+from ringfence_service.peers import client as client_module
+from ringfence_service.peers.client import LEFT_ALONE_S
+from ringfence_service.peers.protocol import PeerFailure
+from ringfence_service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
+from ringfence_service.queries.ids import (
     ChangeAnswer,
     ClearAddress,
     ForgetId,
@@ -25,13 +25,13 @@ from service.queries.ids import (
     ImportAnswer,
     ImportIds,
 )
-from service.queries.publishers import (
+from ringfence_service.queries.publishers import (
     PublisherAnswer,
     PublisherProgress,
     PublisherQuery,
     SetSequence,
 )
-from service.queries.registry import Answer, Query
+from ringfence_service.queries.registry import Answer, Query
 from tests.api.fake_service import Clock
 from tests.unit.service.peers.scene import (
     Crew,

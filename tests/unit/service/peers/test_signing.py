@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.peers.signing import WINDOW_S, PeerKey, RequestOrigin
+from ringfence_service.peers.signing import WINDOW_S, PeerKey, RequestOrigin
 from tests.api.guarded import PEER
 
 ORIGIN = RequestOrigin("1", "", "request-1")

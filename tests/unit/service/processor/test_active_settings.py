@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-import state.cache
-from ringfence.headers import DUPLICATE_ID
-from service.config.model import Scope
-from service.kafka.topics import by_address, config_topic
-from service.metadata.record import MetadataRecord
-from service.metadata.settings import SettingsOverlay
-from service.metadata.topic import MetadataWriter
-from service.processor.loop import Loop
-from service.processor.transaction import TransactionAbortedError
-from state.model import PartitionId
-from state.offset_metadata import OffsetMetadata, decode
-from state.segment import decode as run_of
-from state.segment import key as key_of
+import ringfence_state.cache
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.config.model import Scope
+from ringfence_service.kafka.topics import by_address, config_topic
+from ringfence_service.metadata.record import MetadataRecord
+from ringfence_service.metadata.settings import SettingsOverlay
+from ringfence_service.metadata.topic import MetadataWriter
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import TransactionAbortedError
+from ringfence_state.model import PartitionId
+from ringfence_state.offset_metadata import OffsetMetadata, decode
+from ringfence_state.segment import decode as run_of
+from ringfence_state.segment import key as key_of
 from tests.fakes.errors import abortable
 from tests.fakes.partition import Record
 from tests.support.helpers import some
@@ -140,7 +140,7 @@ def test_a_life_that_ends_before_the_commit_settles_in_the_next() -> None:
 def test_many_caches_are_settled_in_pieces_and_only_the_last_tells_the_revision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.processor.settings_follower.PIECE_CACHES_MAX", 2)
+    monkeypatch.setattr("ringfence_service.processor.settings_follower.PIECE_CACHES_MAX", 2)
     route = replace(Living().config.routes[0], address="{header:a}")
     living = Living(route)
     for address in ("v", "w", "x", "y", "z"):
@@ -175,7 +175,7 @@ def test_only_caches_whose_settings_change_are_looked_at() -> None:
 def test_what_another_owner_remembered_by_the_old_settings_is_settled_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.processor.settings_follower.PIECE_CACHES_MAX", 1)
+    monkeypatch.setattr("ringfence_service.processor.settings_follower.PIECE_CACHES_MAX", 1)
     living = Living(replace(Living().config.routes[0], address="{header:a}"))
     for address in (b"v", b"w"):
         for name in names(3):
@@ -249,7 +249,7 @@ def test_what_was_remembered_in_another_way_is_forgotten_and_does_not_come_back(
 def test_a_ring_that_begins_again_is_not_taken_for_the_one_before(
     before: Mapping[str, object], between: Mapping[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state.cache, "WHOLE_IDS_MAX", 1)
+    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 1)
     living = Living(addresses={"#": before}, cache_memory_mb=0)
     loop = living.running()
     assert accepted(living, loop, "a", "b", "c") == ["a", "b", "c"]

@@ -9,18 +9,18 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from service.config.tasks import Hop
-from service.dedup.partition import PartitionPhase
-from service.errors import ExitCode, ExitError
-from service.kafka.model import TopicInfo
-from service.processor.assignment import Assignment
-from service.processor.input_topics import InputTopics
-from state.cache import Cache
-from state.model import Edit, PartitionId
-from state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata, encode
-from state.rocksdb_store import RocksStores
-from state.segment import FORMAT
-from state.store import Identity, StoreCorruptError, StoreLockedError, StorePosition
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.partition import PartitionPhase
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.kafka.model import TopicInfo
+from ringfence_service.processor.assignment import Assignment
+from ringfence_service.processor.input_topics import InputTopics
+from ringfence_state.cache import Cache
+from ringfence_state.model import Edit, PartitionId
+from ringfence_state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata, encode
+from ringfence_state.rocksdb_store import RocksStores
+from ringfence_state.segment import FORMAT
+from ringfence_state.store import Identity, StoreCorruptError, StoreLockedError, StorePosition
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.group import Committed, GroupMetadata
 from tests.fakes.log import Chance

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.processor.stuck_inputs import HangingTransactions, describe_held
-from state.model import PartitionId
+from ringfence_service.processor.stuck_inputs import HangingTransactions, describe_held
+from ringfence_state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
 from tests.support.helpers import some

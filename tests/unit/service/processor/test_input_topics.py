@@ -7,15 +7,15 @@ import pytest
 from confluent_kafka import KafkaException
 from structlog.testing import capture_logs
 
-from service.config.tasks import Hop
-from service.errors import ExitCode
-from service.kafka.topics import ENVELOPE_BYTES, OutputTopics
-from service.processor.input_topics import InputTopics
+from ringfence_service.config.tasks import Hop
+from ringfence_service.errors import ExitCode
+from ringfence_service.kafka.topics import ENVELOPE_BYTES, OutputTopics
+from ringfence_service.processor.input_topics import InputTopics
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.support.helpers import ending
 from tests.support.living import late
-from tests.unit.service.main.test_check import (
+from tests.unit.main.test_check import (
     ROUTE,
     Hands,
     cluster_with,

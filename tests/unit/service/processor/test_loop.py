@@ -7,15 +7,15 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ringfence import headers
-from ringfence.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SIZE
-from service.errors import ExitCode
-from service.processor.loop import Loop
-from service.processor.transaction import OutcomeUnknownError
-from service.queries.status import StatusBoard
-from state.model import PartitionId
-from state.offset_metadata import decode
-from state.store import StoreFailedError
+from ringfence_client import headers
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, GROUP_POSITION, GROUP_SIZE
+from ringfence_service.errors import ExitCode
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import OutcomeUnknownError
+from ringfence_service.queries.status import StatusBoard
+from ringfence_state.model import PartitionId
+from ringfence_state.offset_metadata import decode
+from ringfence_state.store import StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record

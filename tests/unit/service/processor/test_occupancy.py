@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from service.config.addresses import AddressBook
-from service.dedup.partition import OccupancyStats
-from service.processor.occupancy import OccupancyScanner, StateSampler
-from service.telemetry.gauges import AddressFill, StateSample
-from state.model import PartitionId
-from state.rocksdb_store import RocksStores
-from state.store import StoreStats
-from state.strategies.base import Occupancy
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.dedup.partition import OccupancyStats
+from ringfence_service.processor.occupancy import OccupancyScanner, StateSampler
+from ringfence_service.telemetry.gauges import AddressFill, StateSample
+from ringfence_state.model import PartitionId
+from ringfence_state.rocksdb_store import RocksStores
+from ringfence_state.store import StoreStats
+from ringfence_state.strategies.base import Occupancy
 from tests.support.deciding import NOW_MS, SOURCE, World, named
 
 SIZE_4 = {"#": {"id_cache_size": 4}}

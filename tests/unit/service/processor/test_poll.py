@@ -6,15 +6,15 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from service.dedup.plan import Plan
-from service.kafka.errors import fault_of
-from service.native.records import Records
-from service.processor import poll as poller
-from service.processor.fetcher import topic_partition_of
-from service.processor.loop import Loop
-from service.processor.transaction import OutcomeUnknownError
-from service.queries.addresses import AddressQuery
-from state.model import PartitionId
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.kafka.errors import fault_of
+from ringfence_service.native.records import Records
+from ringfence_service.processor import poll as poller
+from ringfence_service.processor.fetcher import topic_partition_of
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import OutcomeUnknownError
+from ringfence_service.queries.addresses import AddressQuery
+from ringfence_state.model import PartitionId
 from tests.fakes.log import Chance
 from tests.support.living import GROUP, Living, refused, turn_until_running, turns
 

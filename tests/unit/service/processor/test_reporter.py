@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.config.load import ServiceSettings
-from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.processor.reporter import Reporter
-from service.queries.status import RouteCounts, ServiceStatus, StatusBoard
-from service.telemetry.metrics import Metrics
+from ringfence_service.config.load import ServiceSettings
+from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
+from ringfence_service.processor.reporter import Reporter
+from ringfence_service.queries.status import RouteCounts, ServiceStatus, StatusBoard
+from ringfence_service.telemetry.metrics import Metrics
 from tests.support.deciding import SOURCE, World, named, record
-from tests.unit.service.main.test_check import Hands
+from tests.unit.main.test_check import Hands
 
 START = datetime.fromtimestamp(0, UTC)
 

@@ -1,7 +1,7 @@
 """For how long the next record may have waited: a bound that is never too small."""
 
-from service.processor.lag_estimator import LagEstimator
-from state.model import PartitionId
+from ringfence_service.processor.lag_estimator import LagEstimator
+from ringfence_state.model import PartitionId
 
 SOURCE = PartitionId("orders", 0)
 

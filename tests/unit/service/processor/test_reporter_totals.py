@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from service.processor.counters import RunningTotals
+from ringfence_service.processor.counters import RunningTotals
 from tests.support.deciding import NOW_MS, World, named, record
 
 

@@ -5,12 +5,12 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message
 
-from service.processor.restore import ChangelogReplay, Restorer
-from state.keys import UnknownFormatError
-from state.memory_store import MemoryStore
-from state.model import PartitionId
-from state.segment import Segment, encode, key
-from state.store import Identity, StorePosition
+from ringfence_service.processor.restore import ChangelogReplay, Restorer
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import PartitionId
+from ringfence_state.segment import Segment, encode, key
+from ringfence_state.store import Identity, StorePosition
 from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Record

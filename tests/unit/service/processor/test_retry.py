@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.config.load import ServiceSettings
-from service.errors import ExitCode
-from service.processor.reporter import Reporter
-from service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
-from service.queries.status import ServiceStatus, StatusBoard
-from service.telemetry.metrics import Metrics
+from ringfence_service.config.load import ServiceSettings
+from ringfence_service.errors import ExitCode
+from ringfence_service.processor.reporter import Reporter
+from ringfence_service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
+from ringfence_service.queries.status import ServiceStatus, StatusBoard
+from ringfence_service.telemetry.metrics import Metrics
 from tests.support.helpers import ending
-from tests.unit.service.main.test_check import Hands
+from tests.unit.main.test_check import Hands
 
 
 class World:

@@ -2,21 +2,21 @@
 
 import pytest
 
-from service.config.load import ServiceSettings
-from service.config.tasks import Hop
-from service.dedup.partition import LogRange, TakeoverFacts
-from service.errors import ExitCode, ExitError
-from service.processor.takeover import (
+from ringfence_service.config.load import ServiceSettings
+from ringfence_service.config.tasks import Hop
+from ringfence_service.dedup.partition import LogRange, TakeoverFacts
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.processor.takeover import (
     check_changelog,
     check_identity,
     short_logs,
     start_offset,
     store_fault,
 )
-from state.model import PartitionId
-from state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata
-from state.segment import FORMAT
-from state.store import StorePosition
+from ringfence_state.model import PartitionId
+from ringfence_state.offset_metadata import TOMBSTONES_KEPT_MS, OffsetMetadata
+from ringfence_state.segment import FORMAT
+from ringfence_state.store import StorePosition
 from tests.support.deciding import IDENTITY, NOW_MS, World
 from tests.support.helpers import ending, rows
 

@@ -12,12 +12,12 @@ from typing import cast
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Producer, TopicPartition
 
-from service.dedup.plan import Output
-from service.kafka.client_log import ProducerLog
-from service.kafka.clients import LIBRDKAFKA
-from service.kafka.compression import Codec
-from service.kafka.errors import fault_of
-from service.processor.transaction import (
+from ringfence_service.dedup.plan import Output
+from ringfence_service.kafka.client_log import ProducerLog
+from ringfence_service.kafka.clients import LIBRDKAFKA
+from ringfence_service.kafka.compression import Codec
+from ringfence_service.kafka.errors import fault_of
+from ringfence_service.processor.transaction import (
     EXPIRED,
     SLOW,
     OutcomeUnknownError,
@@ -25,7 +25,7 @@ from service.processor.transaction import (
     TransactionManager,
     _ChangelogWriter,
 )
-from state.model import Edit, PartitionId
+from ringfence_state.model import Edit, PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.errors import abortable, fenced, in_no_transaction
 from tests.fakes.group import Committed, GroupMetadata

@@ -2,10 +2,10 @@
 
 import pytest
 
-from service.config.model import RouteSettings
-from service.processor.apply import apply
-from state.cache import Cache
-from state.store import StoreFailedError, StorePosition
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.processor.apply import apply
+from ringfence_state.cache import Cache
+from ringfence_state.store import StoreFailedError, StorePosition
 from tests.support.deciding import CHANGELOG, IDENTITY, NOW_MS, SOURCE, World, named, record
 from tests.support.rings import ring_of
 

@@ -5,8 +5,8 @@ from itertools import repeat
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from service.processor.stuck_inputs import UnassignedPartitions
-from state.model import PartitionId
+from ringfence_service.processor.stuck_inputs import UnassignedPartitions
+from ringfence_state.model import PartitionId
 from tests.simulation.disk import Disk
 from tests.support.living import (
     GROUP,

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.errors import Busy, NotRestored, TimedOut, Unavailable
-from service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery
-from service.queries.inbox import QueryInbox, Steps
-from service.queries.registry import Answer, Query
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
+from ringfence_service.queries.errors import Busy, NotRestored, TimedOut, Unavailable
+from ringfence_service.queries.ids import ChangeAnswer, ClearAddress, IdAnswer, IdQuery
+from ringfence_service.queries.inbox import QueryInbox, Steps
+from ringfence_service.queries.registry import Answer, Query
 from tests.support.waiting import LIMIT_S
 
 UNKNOWN = IdAnswer(known=False, sightings=())

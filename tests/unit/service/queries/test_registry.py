@@ -6,10 +6,10 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.headers import DUPLICATE_ID
-from service.config.load import RouteSettings
-from service.processor.loop import Loop
-from service.queries.addresses import (
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
     AddressesQuery,
@@ -18,7 +18,7 @@ from service.queries.addresses import (
     DirectoryAnswer,
     DirectoryQuery,
 )
-from service.queries.ids import (
+from ringfence_service.queries.ids import (
     IdCursor,
     IdLocation,
     IdQuery,
@@ -28,9 +28,9 @@ from service.queries.ids import (
     IdsQuery,
     RememberedId,
 )
-from service.queries.publishers import PublisherQuery, PublishersQuery
-from service.queries.registry import Answer, Query, merged
-from service.queries.settings import EvictionQuery
+from ringfence_service.queries.publishers import PublisherQuery, PublishersQuery
+from ringfence_service.queries.registry import Answer, Query, merged
+from ringfence_service.queries.settings import EvictionQuery
 from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
 from tests.support.helpers import answer

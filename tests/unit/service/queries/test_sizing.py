@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.queries.sizing import (
+from ringfence_service.queries.sizing import (
     RESTORED_PER_SECOND,
     RING_LOAD_US,
     SAFETY,
@@ -22,7 +22,7 @@ from service.queries.sizing import (
     round_up,
     sized,
 )
-from state.cache import FULL
+from ringfence_state.cache import FULL
 from tests.support.helpers import some
 
 RATES = st.floats(0.01, 1e5)

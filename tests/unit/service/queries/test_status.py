@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from service.queries.status import StatusBoard, WorkerStatus
+from ringfence_service.queries.status import StatusBoard, WorkerStatus
 from tests.api.fake_service import (
     INFO,
     RESTORING_PARTITION,

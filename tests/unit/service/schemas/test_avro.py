@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.schemas.avro import AvroDecoder
-from service.schemas.errors import SchemaUnusableError, UndecodableError
-from service.schemas.limits import DECIMAL_BYTES_MAX, DEPTH_MAX
+from ringfence_service.schemas.avro import AvroDecoder
+from ringfence_service.schemas.errors import SchemaUnusableError, UndecodableError
+from ringfence_service.schemas.limits import DECIMAL_BYTES_MAX, DEPTH_MAX
 from tests.support.helpers import rows
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.schemas import avro
-from service.schemas.avro import AvroDecoder
-from service.schemas.errors import SchemaUnusableError, UndecodableError
-from service.schemas.number_text import decimal_text, single_text
+from ringfence_service.schemas import avro
+from ringfence_service.schemas.avro import AvroDecoder
+from ringfence_service.schemas.errors import SchemaUnusableError, UndecodableError
+from ringfence_service.schemas.number_text import decimal_text, single_text
 
 LEAVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 DECIMAL: dict[str, Any] = {"logicalType": "decimal", "precision": 9, "scale": 2}

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from service.dedup.field import JsonField
-from service.schemas.documents import Documents
-from service.schemas.errors import UndecodableError
-from service.schemas.registry import RegisteredSchema
+from ringfence_service.dedup.field import JsonField
+from ringfence_service.schemas.documents import Documents
+from ringfence_service.schemas.errors import UndecodableError
+from ringfence_service.schemas.registry import RegisteredSchema
 from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 from tests.support.helpers import rows
 
@@ -43,7 +43,7 @@ def within_steps(limit: int, run: Callable[[], object]) -> object:
         return on_line
 
     def on_call(frame: FrameType, _event: str, _arg: object) -> Any:
-        return on_line if "/service/schemas/" in frame.f_code.co_filename else None
+        return on_line if "/ringfence_service/schemas/" in frame.f_code.co_filename else None
 
     before = sys.gettrace()
     sys.settrace(on_call)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.schemas.content import is_same_content
+from ringfence_service.schemas.content import is_same_content
 
 
 @pytest.mark.parametrize(

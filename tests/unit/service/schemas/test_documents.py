@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from service.config.model import SchemaRegistrySettings
-from service.config.validation import registry_problems
-from service.schemas import decoders
-from service.schemas import documents as module
-from service.schemas.documents import Documents, begin_transaction, connect, use
-from service.schemas.errors import RegistryUnavailableError, UndecodableError
-from service.schemas.limits import SCHEMA_CHARS_MAX
-from service.schemas.lookups import GRACE_S, Lookups
-from service.schemas.registry import RegisteredSchema
+from ringfence_service.config.model import SchemaRegistrySettings
+from ringfence_service.config.validation import registry_problems
+from ringfence_service.schemas import decoders
+from ringfence_service.schemas import documents as module
+from ringfence_service.schemas.documents import Documents, begin_transaction, connect, use
+from ringfence_service.schemas.errors import RegistryUnavailableError, UndecodableError
+from ringfence_service.schemas.limits import SCHEMA_CHARS_MAX
+from ringfence_service.schemas.lookups import GRACE_S, Lookups
+from ringfence_service.schemas.registry import RegisteredSchema
 from tests.fakes.schema_registry import FakeSchemas, SteppedLookups, payload
 from tests.support.helpers import rows, some
 
@@ -294,7 +294,7 @@ def test_a_partition_looks_so_far_ahead_and_no_further(monkeypatch: pytest.Monke
 def test_an_id_that_a_route_may_not_want_yet_is_wanted_a_moment_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.schemas.lookups.WANTED_MAX", 1)
+    monkeypatch.setattr("ringfence_service.schemas.lookups.WANTED_MAX", 1)
     world = World(waits=False, _1=STRING, _2=STRING)
     world.lookups.is_held = True
     world.documents.unread(columns(1), "orders")
@@ -326,8 +326,9 @@ def test_without_a_loop_a_payload_waits_for_its_schema() -> None:
 def test_who_has_no_such_field_imports_nothing_for_it() -> None:
     names = "httpx2", "google.protobuf", "proto_schema_parser", "certifi"
     code = (
-        "import sys, service.supervisor.worker_process, service.schemas.documents as d;"
-        "import service.config.model as s;"
+        "import sys, ringfence_service.supervisor.worker_process;"
+        "import ringfence_service.schemas.documents as d;"
+        "import ringfence_service.config.model as s;"
         "d.connect(s.SchemaRegistrySettings('http://registry:8081'));"
         f"sys.exit(any(name.startswith({names!r}) for name in sys.modules))"
     )
@@ -338,7 +339,7 @@ def test_without_the_extra_a_registry_is_refused_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert list(registry_problems(SchemaRegistrySettings("http://r"))) == []
-    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
+    monkeypatch.setattr("ringfence_service.config.validation.find_spec", lambda _name: None)
     (problem,) = registry_problems(SchemaRegistrySettings("http://r"))
     assert 'pip install "ringfence-server[schema-registry]"' in problem.fix
     assert "pip install --require-hashes -r requirements/schema-registry.txt" in problem.fix

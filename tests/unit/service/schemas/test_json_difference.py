@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.schemas.canonical_json import canonical
-from service.schemas.json_difference import MEMBERS_MAX, difference
-from service.schemas.json_text import pointer_of, tokens_of
+from ringfence_service.schemas.canonical_json import canonical
+from ringfence_service.schemas.json_difference import MEMBERS_MAX, difference
+from ringfence_service.schemas.json_text import pointer_of, tokens_of
 
 NAMES = st.sampled_from(["", "a", "b", "1", "a/b~"])
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.schemas import json_text
-from service.schemas.errors import UndecodableError
-from service.schemas.json_text import is_too_deep, member_of, parsed
-from service.schemas.limits import DEPTH_MAX
+from ringfence_service.schemas import json_text
+from ringfence_service.schemas.errors import UndecodableError
+from ringfence_service.schemas.json_text import is_too_deep, member_of, parsed
+from ringfence_service.schemas.limits import DEPTH_MAX
 
 TEXTS = st.text('ab"\\[]{}é\n', max_size=6)
 VALUES = st.recursive(

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from service.schemas import lookups as module
-from service.schemas.errors import RegistryUnavailableError
-from service.schemas.lookups import (
+from ringfence_service.schemas import lookups as module
+from ringfence_service.schemas.errors import RegistryUnavailableError
+from ringfence_service.schemas.lookups import (
     AT_ONCE,
     FRUITLESS_MAX,
     FRUITLESS_PER_S,
@@ -18,7 +18,7 @@ from service.schemas.lookups import (
     LookupPlan,
     Lookups,
 )
-from service.schemas.registry import RegisteredSchema
+from ringfence_service.schemas.registry import RegisteredSchema
 from tests.fakes.schema_registry import FakeSchemas
 from tests.support.helpers import some
 from tests.support.waiting import eventually

@@ -13,10 +13,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.schemas.errors import UndecodableError
-from service.schemas.proto_part import Parts
-from service.schemas.proto_source import file_of
-from service.schemas.protobuf import ProtobufDecoder
+from ringfence_service.schemas.errors import UndecodableError
+from ringfence_service.schemas.proto_part import Parts
+from ringfence_service.schemas.proto_source import file_of
+from ringfence_service.schemas.protobuf import ProtobufDecoder
 
 PROTO3: Final = """
 syntax = "proto3";

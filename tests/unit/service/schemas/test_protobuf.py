@@ -10,10 +10,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.schemas import protobuf
-from service.schemas.errors import SchemaUnusableError, UndecodableError
-from service.schemas.proto_source import file_of
-from service.schemas.protobuf import ProtobufDecoder
+from ringfence_service.schemas import protobuf
+from ringfence_service.schemas.errors import SchemaUnusableError, UndecodableError
+from ringfence_service.schemas.proto_source import file_of
+from ringfence_service.schemas.protobuf import ProtobufDecoder
 from tests.support.helpers import rows
 
 COMMON = 'syntax = "proto3"; package common; message Id { string text = 1; }'

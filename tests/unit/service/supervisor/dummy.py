@@ -13,9 +13,9 @@ import time
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 
-from service.errors import ExitCode
-from service.queries.errors import NotPossible
-from service.queries.ids import (
+from ringfence_service.errors import ExitCode
+from ringfence_service.queries.errors import NotPossible
+from ringfence_service.queries.ids import (
     ChangeAnswer,
     ClearAddress,
     ForgetId,
@@ -24,9 +24,9 @@ from service.queries.ids import (
     ImportAnswer,
     ImportIds,
 )
-from service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
-from service.supervisor.heap import memory_bytes
-from service.supervisor.protocol import (
+from ringfence_service.queries.status import PartitionStatus, ServicePhase, ServiceStatus
+from ringfence_service.supervisor.heap import memory_bytes
+from ringfence_service.supervisor.protocol import (
     Channel,
     MetricsReply,
     MetricsRequest,
@@ -41,8 +41,8 @@ from service.supervisor.protocol import (
     WorkerReport,
     WorkerSetup,
 )
-from service.supervisor.worker_process import die_with
-from service.telemetry.aggregation import MetricFamily, MetricPoint
+from ringfence_service.supervisor.worker_process import die_with
+from ringfence_service.telemetry.aggregation import MetricFamily, MetricPoint
 
 GROUP = "g"
 PARTITIONS = 4

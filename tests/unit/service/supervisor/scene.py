@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from service.config.addresses import AddressBook
-from service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
-from service.supervisor.supervisor import Supervisor
+from ringfence_service.config.addresses import AddressBook
+from ringfence_service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from ringfence_service.supervisor.supervisor import Supervisor
 from tests.support.waiting import LIMIT_S, eventually
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from service.supervisor.heap import FreedMemory, with_heap_tuned
+from ringfence_service.supervisor.heap import FreedMemory, with_heap_tuned
 
 
 def test_heaps_have_large_pages_and_threads_their_own() -> None:
@@ -66,7 +66,7 @@ def test_where_the_system_reports_no_size_nothing_is_returned() -> None:
 
 KEEPS = """
 import threading
-from service.supervisor.heap import FreedMemory, keep_freed_memory, memory_bytes
+from ringfence_service.supervisor.heap import FreedMemory, keep_freed_memory, memory_bytes
 
 keep_freed_memory()
 freed = FreedMemory()

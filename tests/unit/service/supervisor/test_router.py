@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from service.config.tasks import tasks_of
-from service.dedup.record import KnownId
-from service.queries.addresses import AddressQuery
-from service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
-from service.queries.ids import (
+from ringfence_service.config.tasks import tasks_of
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.queries.addresses import AddressQuery
+from ringfence_service.queries.errors import NotPossible, NotRestored, TimedOut, Unavailable
+from ringfence_service.queries.ids import (
     ChangeAnswer,
     ClearAddress,
     ForgetId,
@@ -24,12 +24,12 @@ from service.queries.ids import (
     ImportAnswer,
     ImportIds,
 )
-from service.supervisor import supervisor as restart_policy
-from service.supervisor.protocol import QueryRefused, WorkerEnded, WorkerSetup
-from service.supervisor.router import SupervisorMetrics, WorkerRouter
-from service.supervisor.supervisor import Supervisor
-from service.supervisor.worker_handle import WorkerFailedError
-from service.telemetry.metrics import Metrics
+from ringfence_service.supervisor import supervisor as restart_policy
+from ringfence_service.supervisor.protocol import QueryRefused, WorkerEnded, WorkerSetup
+from ringfence_service.supervisor.router import SupervisorMetrics, WorkerRouter
+from ringfence_service.supervisor.supervisor import Supervisor
+from ringfence_service.supervisor.worker_handle import WorkerFailedError
+from ringfence_service.telemetry.metrics import Metrics
 from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.supervisor.scene import config_of, freeze, play, supervisor_of
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from service.config.tasks import Hop, Task
-from service.queries.status import PartitionStatus, RouteCounts, ServiceStatus
-from service.supervisor.status import (
+from ringfence_service.config.tasks import Hop, Task
+from ringfence_service.queries.status import PartitionStatus, RouteCounts, ServiceStatus
+from ringfence_service.supervisor.status import (
     NO_COUNTS,
     CumulativeCounts,
     WorkerState,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import ExitCode, ExitError
-from service.supervisor import supervisor as module
-from service.supervisor import supervisor as restart_policy
-from service.supervisor.supervisor import RestartPolicy
-from service.supervisor.worker_handle import WorkerHandle
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.supervisor import supervisor as module
+from ringfence_service.supervisor import supervisor as restart_policy
+from ringfence_service.supervisor.supervisor import RestartPolicy
+from ringfence_service.supervisor.worker_handle import WorkerHandle
 from tests.support.helpers import ending, some
 from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.supervisor.scene import is_alive, lives, play, run, supervisor_of

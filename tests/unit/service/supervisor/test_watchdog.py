@@ -4,9 +4,9 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
-from service.errors import ExitCode
-from service.queries.status import ServiceStatus, StatusBoard
-from service.supervisor.watchdog import Watchdog
+from ringfence_service.errors import ExitCode
+from ringfence_service.queries.status import ServiceStatus, StatusBoard
+from ringfence_service.supervisor.watchdog import Watchdog
 
 NOTHING = ServiceStatus.starting("0", "g", datetime.fromtimestamp(0, UTC))
 
@@ -81,8 +81,8 @@ def test_a_watchdog_that_was_suspended_with_its_process_starts_over() -> None:
 HANGING = """
 import threading, time
 from datetime import UTC, datetime
-from service.queries.status import ServiceStatus, StatusBoard
-from service.supervisor.watchdog import Watchdog
+from ringfence_service.queries.status import ServiceStatus, StatusBoard
+from ringfence_service.supervisor.watchdog import Watchdog
 
 starting = ServiceStatus.starting("0", "g", datetime.fromtimestamp(0, UTC))
 board = StatusBoard(starting, time.monotonic)

@@ -12,17 +12,17 @@ from itertools import count, repeat
 import pytest
 from confluent_kafka import KafkaError
 
-from service.dedup.plan import Plan
-from service.errors import ExitCode, ExitError
-from service.processor.committer import NotAppliedError
-from service.processor.loop import Loop
-from service.queries.addresses import AddressQuery
-from service.queries.errors import Busy, Unavailable
-from service.queries.ids import ForgetId, IdAnswer, IdQuery
-from service.queries.inbox import PendingQuery, at_once
-from service.queries.registry import Answer, Query
-from service.supervisor.worker import LoopRunner
-from state.store import StoreCorruptError, StoreFailedError
+from ringfence_service.dedup.plan import Plan
+from ringfence_service.errors import ExitCode, ExitError
+from ringfence_service.processor.committer import NotAppliedError
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.addresses import AddressQuery
+from ringfence_service.queries.errors import Busy, Unavailable
+from ringfence_service.queries.ids import ForgetId, IdAnswer, IdQuery
+from ringfence_service.queries.inbox import PendingQuery, at_once
+from ringfence_service.queries.registry import Answer, Query
+from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
 from tests.fakes.partition import Record
@@ -148,7 +148,7 @@ def test_questions_get_a_sixteenth_of_the_time_while_records_come(
         living.cluster.now_ms += 3
         return IdAnswer(known=False, sightings=())
 
-    monkeypatch.setattr("service.supervisor.worker.answer", slow)
+    monkeypatch.setattr("ringfence_service.supervisor.worker.answer", slow)
     for turn in range(1, turns + 1):
         if turn % every == 0:
             living.send("a")

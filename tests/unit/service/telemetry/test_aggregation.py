@@ -1,6 +1,11 @@
 """Families: what several processes tell, as one would."""
 
-from service.telemetry.aggregation import MetricFamily, MetricPoint, joined, without_addresses
+from ringfence_service.telemetry.aggregation import (
+    MetricFamily,
+    MetricPoint,
+    joined,
+    without_addresses,
+)
 
 
 def gauge(name: str, value: float, address: str = "a") -> MetricFamily:

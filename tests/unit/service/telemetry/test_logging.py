@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from service.telemetry import logging as log
+from ringfence_service.telemetry import logging as log
 from tests.fakes.logs import logging_to
 
 
@@ -36,7 +36,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_an_event_is_one_json_line_with_time_level_and_fields(stream: io.StringIO) -> None:
-    structlog.stdlib.get_logger("service.processor.loop").info(
+    structlog.stdlib.get_logger("ringfence_service.processor.loop").info(
         "assigned", topic="orders", partition=3
     )
     (line,) = lines(stream)
@@ -44,7 +44,7 @@ def test_an_event_is_one_json_line_with_time_level_and_fields(stream: io.StringI
     assert line == {
         "event": "assigned",
         "level": "info",
-        "logger": "service.processor.loop",
+        "logger": "ringfence_service.processor.loop",
         "topic": "orders",
         "partition": 3,
     }

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.queries.status import StatusBoard
-from service.telemetry.gauges import AddressFill, StateSample
-from service.telemetry.metrics import NAMED_MAX, Metrics
+from ringfence_service.queries.status import StatusBoard
+from ringfence_service.telemetry.gauges import AddressFill, StateSample
+from ringfence_service.telemetry.metrics import NAMED_MAX, Metrics
 from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, Clock
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-from service.telemetry.metrics import BatchHistogram
+from ringfence_service.telemetry.metrics import BatchHistogram
 
 BOUNDS_S = (0.1, 1.0, 60.0)
 values = st.lists(st.sampled_from([0, 99, 100, 101, 1000, 59_999, 60_000, 60_001, 10**12]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trustme
 
-from service.telemetry.metrics import valid_until_s
+from ringfence_service.telemetry.metrics import valid_until_s
 
 SOON, LATE = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC)
 

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipeline.progress import StreamMetrics
-from service.queries.status import StatusBoard
-from service.telemetry.gauges import AddressFill, StateSample
-from service.telemetry.metrics import Metrics
+from ringfence_pipeline.progress import StreamMetrics
+from ringfence_service.queries.status import StatusBoard
+from ringfence_service.telemetry.gauges import AddressFill, StateSample
+from ringfence_service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING, Clock
 
 PAGE: Final = Path(__file__).parents[4] / "docs" / "metrics.md"

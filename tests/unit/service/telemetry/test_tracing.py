@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ringfence.headers import DUPLICATE_ID
-from service.config.model import ServiceSettings, TracingSettings
-from service.config.validation import tracing_problems
-from service.processor.reporter import Reporter
-from service.telemetry.tracing import Tracer, open_tracer
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.config.model import ServiceSettings, TracingSettings
+from ringfence_service.config.validation import tracing_problems
+from ringfence_service.processor.reporter import Reporter
+from ringfence_service.telemetry.tracing import Tracer, open_tracer
 from tests.support.helpers import some
 from tests.support.living import GROUP, Living, gone, turns
 
@@ -167,7 +167,7 @@ def test_without_the_extra_an_endpoint_is_refused_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert tracing_problems(TracingSettings(ENDPOINT)) == []
-    monkeypatch.setattr("service.config.validation.find_spec", lambda _name: None)
+    monkeypatch.setattr("ringfence_service.config.validation.find_spec", lambda _name: None)
     (problem,) = tracing_problems(TracingSettings(ENDPOINT))
     assert "pip install --require-hashes -r requirements/tracing.txt" in problem.fix
     assert tracing_problems(TracingSettings()) == []
@@ -175,8 +175,9 @@ def test_without_the_extra_an_endpoint_is_refused_with_what_to_do(
 
 def test_a_worker_that_does_not_trace_imports_nothing_for_it() -> None:
     code = (
-        "import sys, service.supervisor.worker_process, service.telemetry.tracing as t;"
-        "import service.config.model as s;"
+        "import sys, ringfence_service.supervisor.worker_process;"
+        "import ringfence_service.telemetry.tracing as t;"
+        "import ringfence_service.config.model as s;"
         "t.open_tracer(s.TracingSettings(), s.ServiceSettings(), '0');"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ringfence.headers import Reason
-from service.config.addresses import AddressSettings
-from state.model import Claim, Origin, PackedPositions, PartitionId
-from state.strategies.base import CommittedState, Draft
-from state.strategies.registry import STRATEGIES, check
+from ringfence_client.headers import Reason
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
+from ringfence_state.strategies.base import CommittedState, Draft
+from ringfence_state.strategies.registry import STRATEGIES, check
 
 SOURCE: Final = PartitionId("orders", 1)
 ADDRESS: Final = "a.b"

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.config.addresses import AddressSettings
-from state.id_index import HashIndex
-from state.memory_store import MemoryStore
-from state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from state.segment import SegmentEntry, row_of
-from state.store import Identity, StorePosition
-from state.strategies.base import CommittedState, Occupancy
-from state.strategies.registry import STRATEGIES
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_state.id_index import HashIndex
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId
+from ringfence_state.segment import SegmentEntry, row_of
+from ringfence_state.store import Identity, StorePosition
+from ringfence_state.strategies.base import CommittedState, Occupancy
+from ringfence_state.strategies.registry import STRATEGIES
 from tests.support.native import native_rings, needs_native
 
 SOURCE = PartitionId("orders", 1)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import Reason
-from state.keys import UnknownFormatError, address_of, prefix
-from state.model import Claim, Origin, PackedPositions, PartitionId
-from state.strategies.base import HeldNumber, PublisherPosition
-from state.strategies.registry import STRATEGIES, check
+from ringfence_client.headers import Reason
+from ringfence_state.keys import UnknownFormatError, address_of, prefix
+from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
+from ringfence_state.strategies.base import HeldNumber, PublisherPosition
+from ringfence_state.strategies.registry import STRATEGIES, check
 from tests.support.helpers import some
 from tests.unit.state.strategies.kept import ADDRESS, SOURCE, Kept
 

@@ -7,13 +7,14 @@ from typing import Final, cast
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, PUBLISHER, Reason
-from state.model import Claim, Origin, PartitionId, Rejection
-from state.strategies import registry as table
-from state.strategies.base import Strategy, StrategySettings
-from state.strategies.per_publisher import PublisherStrategy
+from ringfence_client.headers import DUPLICATE_ID, PUBLISHER, Reason
+from ringfence_state.model import Claim, Origin, PartitionId, Rejection
+from ringfence_state.strategies import registry as table
+from ringfence_state.strategies.base import Strategy, StrategySettings
+from ringfence_state.strategies.per_publisher import PublisherStrategy
 from tests.support.living import Living
 from tests.unit.state.strategies.kept import SOURCE, Kept
+from tools.source_roots import SOURCE_ROOTS
 
 ROOT: Final = Path(table.__file__).parents[2]
 NAMES: Final = [name for name in table.STRATEGIES if name != "off"]
@@ -134,8 +135,8 @@ def test_a_strategy_that_is_asked_for_by_its_name_is_found(source: str) -> None:
 
 
 def test_nothing_outside_their_folder_asks_for_a_strategy_by_its_name() -> None:
-    own = ROOT / "state" / "strategies"
-    for package in ("ringfence", "state", "service", "api", "pipeline"):
+    own = ROOT / "state" / "ringfence_state" / "strategies"
+    for package in SOURCE_ROOTS:
         for file in sorted((ROOT / package).rglob("*.py")):
             found = (
                 [] if own in file.parents else list(names_of_strategies(file.read_text("utf-8")))

@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.keys import UnknownFormatError
-from state.memory_store import MemoryStore
-from state.model import Edit, Origin, PackedPositions
-from state.segment import SEGMENT_IDS_MAX, STORED_ID_BYTES_MAX, Segment, key, put
-from state.store import Identity, StorePosition
-from state.strategies.base import Occupancy
-from state.strategies.ring_admin import bounds, clear, entries, entries_upwards, extent, forget_all
-from state.strategies.ring_memory import InMemoryRing
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.memory_store import MemoryStore
+from ringfence_state.model import Edit, Origin, PackedPositions
+from ringfence_state.segment import SEGMENT_IDS_MAX, STORED_ID_BYTES_MAX, Segment, key, put
+from ringfence_state.store import Identity, StorePosition
+from ringfence_state.strategies.base import Occupancy
+from ringfence_state.strategies.ring_admin import (
+    bounds,
+    clear,
+    entries,
+    entries_upwards,
+    extent,
+    forget_all,
+)
+from ringfence_state.strategies.ring_memory import InMemoryRing
 from tests.oracle.ours import ADDRESS, SOURCE, OurModel, OurRing
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state.id_index import HashIndex, MakeIndex
-from state.keys import UnknownFormatError
-from state.model import Claim, Origin, PackedPositions
-from state.segment import (
+from ringfence_state.id_index import HashIndex, MakeIndex
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.model import Claim, Origin, PackedPositions
+from ringfence_state.segment import (
     SEGMENT_IDS_MAX,
     SegmentEntry,
     SegmentSummary,
@@ -18,10 +18,10 @@ from state.segment import (
     row_of,
     summary,
 )
-from state.strategies.base import HeldId
-from state.strategies.registry import STRATEGIES
-from state.strategies.ring import RingDraft
-from state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.strategies.base import HeldId
+from ringfence_state.strategies.registry import STRATEGIES
+from ringfence_state.strategies.ring import RingDraft
+from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
 from tests.oracle.ours import SOURCE
 from tests.support.helpers import some
 from tests.unit.state.indexes import INDEXES

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.headers import Reason
-from state.keys import UnknownFormatError
-from state.model import Claim, Origin, PackedPositions
-from state.segment import SEGMENT_IDS_MAX
-from state.strategies.registry import STRATEGIES, check
+from ringfence_client.headers import Reason
+from ringfence_state.keys import UnknownFormatError
+from ringfence_state.model import Claim, Origin, PackedPositions
+from ringfence_state.segment import SEGMENT_IDS_MAX
+from ringfence_state.strategies.registry import STRATEGIES, check
 from tests.support.helpers import some
 from tests.unit.state.strategies.kept import SOURCE, Kept
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tests.support.helpers import rows
 from tools.demo.audit import Audit
 from tools.demo.books import Books

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID
+from ringfence_client.headers import DUPLICATE_ID
 from tools.demo.flights import FLIGHTS, Flight, flight_of, load_flights
 
 pytestmark = pytest.mark.xdist_group("flights")  # they take seconds to read, and are read once

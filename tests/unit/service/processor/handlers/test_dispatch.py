@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from service.processor.loop import Loop
-from service.queries.addresses import AddressAnswer, AddressQuery
-from service.queries.errors import NotRestored
-from service.queries.ids import ClearAddress, IdAnswer, IdQuery
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
+from ringfence_service.queries.errors import NotRestored
+from ringfence_service.queries.ids import ClearAddress, IdAnswer, IdQuery
 from tests.fakes.log import START_MS
 from tests.simulation.disk import Disk
 from tests.support.helpers import answer, answered

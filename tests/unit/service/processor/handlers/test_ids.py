@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.parameters import sought_id
-from ringfence.headers import DUPLICATE_ID, DeadLetter, id_text
-from service.config.load import RouteSettings
-from service.dedup.dead_letter import shown_id
-from service.dedup.record import KnownId
-from service.processor.loop import Loop
-from service.queries.errors import NotPossible
-from service.queries.ids import (
+from ringfence_api.parameters import sought_id
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter, id_text
+from ringfence_service.config.load import RouteSettings
+from ringfence_service.dedup.dead_letter import shown_id
+from ringfence_service.dedup.record import KnownId
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.errors import NotPossible
+from ringfence_service.queries.ids import (
     ChangeAnswer,
     ClearAddress,
     ForgetId,
@@ -31,9 +31,9 @@ from service.queries.ids import (
     LookupAnswer,
     RememberedId,
 )
-from service.queries.registry import Query
-from state import cache as cache_module
-from state.segment import STORED_ID_BYTES_MAX, remembered
+from ringfence_service.queries.registry import Query
+from ringfence_state import cache as cache_module
+from ringfence_state.segment import STORED_ID_BYTES_MAX, remembered
 from tests.fakes.partition import Headers, Record
 from tests.simulation.disk import Disk
 from tests.support.helpers import answer, answered, some

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.resources.address_directory import FIRST, AddressDirectory, AddressOrder
-from ringfence.headers import DUPLICATE_ID
-from service.processor.handlers import addresses as listing
-from service.processor.handlers.addresses import memory_status
-from service.processor.handlers.dispatch import answer as service_answer
-from service.processor.loop import Loop
-from service.queries.addresses import (
+from ringfence_api.resources.address_directory import FIRST, AddressDirectory, AddressOrder
+from ringfence_client.headers import DUPLICATE_ID
+from ringfence_service.processor.handlers import addresses as listing
+from ringfence_service.processor.handlers.addresses import memory_status
+from ringfence_service.processor.handlers.dispatch import answer as service_answer
+from ringfence_service.processor.loop import Loop
+from ringfence_service.queries.addresses import (
     AddressAnswer,
     AddressesAnswer,
     AddressesQuery,
@@ -24,12 +24,12 @@ from service.queries.addresses import (
     DirectoryQuery,
     SortKey,
 )
-from service.queries.errors import NotRestored
-from service.queries.ids import ClearAddress, IdQuery
-from service.queries.registry import Query
-from state import cache as cache_module
-from state.model import Edit, PackedPositions
-from state.segment import key
+from ringfence_service.queries.errors import NotRestored
+from ringfence_service.queries.ids import ClearAddress, IdQuery
+from ringfence_service.queries.registry import Query
+from ringfence_state import cache as cache_module
+from ringfence_state.model import Edit, PackedPositions
+from ringfence_state.segment import key
 from tests.support.helpers import answer, answered, some
 from tests.support.living import ROUTE, Living, turn_until_running, turns
 from tests.support.rings import ring_of

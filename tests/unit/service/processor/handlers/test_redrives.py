@@ -4,24 +4,31 @@ from dataclasses import replace
 
 import pytest
 
-from ringfence.headers import DUPLICATE_ID, DeadLetter, Headers
-from service.dedup.address import AddressContext
-from service.dedup.checks import Checks
-from service.dedup.dead_letter import Mode, RedrivenRecord
-from service.dedup.output import OutputTopic
-from service.processor.loop import Loop
-from service.processor.transaction import TransactionAbortedError
-from service.queries.errors import NotPossible, Unavailable
-from service.queries.ids import ChangeAnswer, ForgetId, IdAnswer, IdQuery, IdsAnswer, IdsQuery
-from service.queries.redrives import (
+from ringfence_client.headers import DUPLICATE_ID, DeadLetter, Headers
+from ringfence_service.dedup.address import AddressContext
+from ringfence_service.dedup.checks import Checks
+from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
+from ringfence_service.dedup.output import OutputTopic
+from ringfence_service.processor.loop import Loop
+from ringfence_service.processor.transaction import TransactionAbortedError
+from ringfence_service.queries.errors import NotPossible, Unavailable
+from ringfence_service.queries.ids import (
+    ChangeAnswer,
+    ForgetId,
+    IdAnswer,
+    IdQuery,
+    IdsAnswer,
+    IdsQuery,
+)
+from ringfence_service.queries.redrives import (
     CheckpointsAnswer,
     CheckpointsQuery,
     DeleteCheckpoints,
     PartitionCheckpoint,
 )
-from service.schemas.errors import RegistryUnavailableError
-from state import cache as cache_module
-from state.model import Claim, PartitionId
+from ringfence_service.schemas.errors import RegistryUnavailableError
+from ringfence_state import cache as cache_module
+from ringfence_state.model import Claim, PartitionId
 from tests.fakes.group import Committed
 from tests.support.helpers import answer, answered
 from tests.support.living import GROUP, ORDERS, Living, gone, in_group, refused, turns

@@ -1,1 +1,0 @@
-"""Ringfence's client library: header names, the publisher, and the Spark reader."""

@@ -1,0 +1,1 @@
+"""Code of the client library: header names, the publisher, and the Spark reader."""

@@ -1,0 +1,1 @@
+"""Publisher: a Kafka producer whose resends never become duplicates."""

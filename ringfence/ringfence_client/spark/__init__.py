@@ -1,0 +1,1 @@
+"""Spark reader: output and dead-letter topics as DataFrames, and views of their quality."""

@@ -1,0 +1,38 @@
+"""Refused batch: what the client says of a batch in a log that it refuses to unpack.
+
+librdkafka refuses a zstd batch that unpacks to more than `receive.message.max.bytes`, reports that
+twice a second, and never passes the batch. Its text has the first offset and the bytes in the log.
+"""
+
+import re
+from typing import Final, NamedTuple, Self
+
+from confluent_kafka import KafkaError
+
+from ringfence_service.config.kafka_properties import RECEIVE
+from ringfence_state.model import PartitionId
+
+_PLACE: Final = re.compile(r"message at (\d+) of (\d+) bytes")
+
+
+class RefusedBatch(NamedTuple):
+    """A batch that the client refuses."""
+
+    first: int
+    """Its first offset."""
+    log_bytes: int | None
+    """Its size in the log; None if the client does not report it."""
+
+    @classmethod
+    def of(cls, error: KafkaError, next_offset: int) -> Self:
+        """Read an error `UNREADABLE_BATCH`; `next_offset` stands in if its text names none."""
+        place = _PLACE.search(error.str())
+        return cls(next_offset, None) if place is None else cls(int(place[1]), int(place[2]))
+
+    def sentence(self, log: PartitionId, table: str = "kafka.consumer") -> str:
+        """Return what its log waits for, and what to do in this table of the configuration."""
+        size = "" if self.log_bytes is None else f" ({self.log_bytes} bytes in the log)"
+        return (
+            f"{log.topic}-{log.partition} to be readable: the batch at offset {self.first}{size} "
+            f'unpacks to more than this client takes; raise "{RECEIVE}" in [{table}] and restart'
+        )

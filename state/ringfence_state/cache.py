@@ -1,0 +1,282 @@
+"""Cache of the committed state of addresses, loaded from their stores on demand.
+
+A cached state equals the store's entries of its address: it is loaded from them, and each commit
+applies to it what was written to the store. Where a strategy has an indexed form, which leaves ids
+in the store, large states have it, and all but the smallest when memory is short. The cache is
+bounded in bytes, also while a transaction is decided: addresses that the transaction does not use
+are evicted, and a transaction that needs more memory has to be read again in smaller pieces.
+
+The limit counts all states but the largest one, if that is a large one: evicting it would save
+nothing, since its next record loads it again. So the cache takes at most the limit and one state.
+What all states take is the sum of what each says: after every call that may change a state,
+`_count` asks it again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ringfence_state.id_index import HashIndex, MakeIndex
+from ringfence_state.keys import UnknownFormatError, prefix
+from ringfence_state.model import PartitionId
+from ringfence_state.segment import SegmentEntry, key, row_of
+from ringfence_state.store import Store, StoreCorruptError
+from ringfence_state.strategies.base import CommittedState, ReadSegment, Strategy
+
+WHOLE_IDS_MAX: Final = 100_000
+"""A state with more ids has the indexed form, however much memory there is."""
+SMALL_IDS_MAX: Final = 1_000
+"""A state with at most this many ids gains nothing by the indexed form."""
+FULL: Final = 0.75
+"""A transaction that uses more of the memory, as a factor, reads no further slice."""
+_CROWDED: Final = 1.125
+"""A transaction that uses more of the memory, as a factor, fails."""
+_LARGE: Final = 0.5
+"""A state that takes more of the memory, as a factor, is large; few can be, so they are listed."""
+_RECENT_MAX: Final = 128
+"""How many segments are kept of those that indexed states read, beside the limit of the cache.
+
+A segment stays below 64 KiB, so they take 8 MiB at most. Another one costs a read of the store.
+"""
+
+_Name = tuple[PartitionId, str]
+"""A deciding partition and an address on it."""
+
+
+class BatchTooLargeError(Exception):
+    """A transaction needs more memory or loading time than allowed: read it in smaller pieces."""
+
+
+class OversizedState(NamedTuple):
+    """A state that takes more memory than the limit for all."""
+
+    source: PartitionId
+    address: str
+    memory_bytes: int
+
+
+class Cache:
+    """The cached state of all partitions of a worker, in LRU order. Used by one thread."""
+
+    def __init__(
+        self,
+        memory_bytes_max: int,
+        on_load: Callable[[], None] = lambda: None,
+        make_index: MakeIndex = HashIndex,
+    ) -> None:
+        """`on_load` is called for each entry read from a store, since loading may take long.
+
+        `make_index` makes the index of a state in the indexed form.
+        """
+        self.memory_bytes_max = memory_bytes_max
+        self._make_index = make_index
+        self._on_load = on_load
+        self._memories: OrderedDict[_Name, CommittedState] = OrderedDict()
+        self._counted: dict[_Name, int] = {}
+        """What each of them takes, in bytes."""
+        self._memory_bytes = 0
+        """The sum of these."""
+        self._large: set[_Name] = set()
+        self._used: set[_Name] = set()
+        """The addresses that the current transaction uses."""
+        self.begin()
+        self._untidy: dict[_Name, CommittedState] = {}
+        self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
+        """Segments that indexed states read last, by the state's reader and the key.
+
+        A state finds only what it read itself. Another one of the same name, loaded later or
+        from another store, may have other segments under the same keys.
+        """
+
+    @property
+    def memory_bytes(self) -> int:
+        """Estimated size in bytes."""
+        return self._memory_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the current transaction uses so much memory that it should end."""
+        return self._is_above(FULL, self.used_bytes, self._used)
+
+    @property
+    def oversized(self) -> OversizedState | None:
+        """The largest state if it alone exceeds the limit, else None."""
+        name = max(self._large, key=self._counted.__getitem__, default=None)
+        if name is None or self._counted[name] <= self.memory_bytes_max:
+            return None
+        return OversizedState(*name, self._counted[name])
+
+    def begin(
+        self, *, is_bounded: bool = False, is_late: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Begin a transaction; it may use the states that it requests until the next call.
+
+        With `is_bounded`, `memory` raises BatchTooLargeError when a transaction requests too much,
+        or requests a state that is not cached while `is_late` reports that no time is left to load.
+        """
+        self._used.clear()
+        self.used_bytes, self._is_bounded, self._is_late = 0, is_bounded, is_late
+
+    def memory(
+        self, source: PartitionId, store: Store, address: str, strategy: Strategy
+    ) -> CommittedState:
+        """Return the committed state of an address on a deciding partition, and mark it as used.
+
+        Raises BatchTooLargeError, see `begin`, and StoreCorruptError.
+        """
+        name = (source, address)
+        memory = self._memories.get(name)
+        if memory is None:
+            if self._is_bounded and self._is_late():
+                raise BatchTooLargeError
+            memory = self._memories[name] = self._loaded(source, store, address, strategy)
+            self._count(name)
+        self._memories.move_to_end(name)
+        if name not in self._used:
+            self._used.add(name)
+            self.used_bytes += self._counted[name]
+            self._make_room()
+        return memory
+
+    def _make_room(self) -> None:
+        """Evict the least recently used states that the current transaction does not use."""
+        while self._is_above(1, self._memory_bytes, self._memories):
+            eldest = next(iter(self._memories), None)
+            if eldest is None or eldest in self._used:  # and so are all that follow
+                break
+            self._forget(*eldest)
+        if self._is_bounded and self._is_above(_CROWDED, self.used_bytes, self._used):
+            raise BatchTooLargeError
+
+    def _is_above(self, factor: float, total_bytes: int, names: Container[_Name]) -> bool:
+        """Whether these states, but for the largest one if it is large, take more of the memory."""
+        limit_bytes = factor * self.memory_bytes_max
+        if total_bytes <= limit_bytes:
+            return False
+        large = (self._counted[name] for name in self._large if name in names)
+        return total_bytes - max(large, default=0) > limit_bytes
+
+    def _count(self, name: _Name) -> None:
+        """Ask a state what it takes, after a call that may have changed it, and add it up."""
+        memory, before = self._memories.get(name), self._counted.pop(name, 0)
+        now = 0
+        if memory is not None:
+            now = self._counted[name] = memory.memory_bytes
+        self._memory_bytes += now - before
+        if name in self._used:
+            self.used_bytes += now - before
+        if now > _LARGE * self.memory_bytes_max:
+            self._large.add(name)
+        else:
+            self._large.discard(name)
+
+    def look(self, source: PartitionId, address: str) -> CommittedState | None:
+        """Return the cached state of an address, or None, without marking it as used."""
+        return self._memories.get((source, address))
+
+    def recent(self, count: int) -> Iterator[tuple[str, CommittedState]]:
+        """Yield the most recently used addresses and their cached states."""
+        for (_, address), memory in islice(reversed(self._memories.items()), count):
+            yield address, memory
+
+    def apply(
+        self, source: PartitionId, address: str, memory: CommittedState, content: object
+    ) -> None:
+        """Apply a committed change to the state that the batch was decided on."""
+        memory.apply(content)
+        self._untidy[source, address] = memory
+        self._count((source, address))
+        if (source, address) in self._memories and memory.has_outgrown(WHOLE_IDS_MAX):
+            self._forget(source, address)  # the next use loads it in the right form
+
+    def reread(self, source: PartitionId, address: str) -> None:
+        """Drop what was read from segments of an address that have been rewritten."""
+        memory = self._memories.get((source, address))
+        if memory is None:
+            return
+        if memory.reread():
+            self._recent.clear()
+            self._count((source, address))
+        else:
+            self._forget(source, address)
+
+    def dismiss(self, source: PartitionId, address: str) -> None:
+        """Drop the cached state of an address whose stored state was replaced."""
+        if (source, address) in self._memories:
+            self._forget(source, address)
+
+    def dismiss_where(self, is_other: Callable[[str], bool]) -> None:
+        """Drop the states of addresses whose strategy has changed."""
+        for name in [name for name in self._memories if is_other(name[1])]:
+            self.dismiss(*name)
+
+    def tidy(self) -> None:
+        """Finish work that commits have deferred because no verdict depends on it."""
+        for name, memory in self._untidy.items():
+            memory.forget()
+            self._count(name)
+        self._untidy.clear()
+
+    def shrink(self) -> None:
+        """Evict the least recently used states until the rest fits; call it between batches."""
+        self.begin()
+        self._make_room()
+
+    def drop(self, source: PartitionId) -> None:
+        """Drop all states of a partition that was revoked or is to be restored again."""
+        for name in [name for name in self._memories if name[0] == source]:
+            self._forget(*name)
+
+    def _forget(self, source: PartitionId, address: str) -> None:
+        del self._memories[source, address]
+        self._count((source, address))
+        self._untidy.pop((source, address), None)
+
+    def _loaded(
+        self, source: PartitionId, store: Store, address: str, strategy: Strategy
+    ) -> CommittedState:
+        try:
+            begin, form = prefix(strategy.kind, address), strategy.indexed
+            if form is not None:
+                size = form.stored_size(store, address)
+                is_short = self._is_above(0.5, self._memory_bytes, self._memories)
+                if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
+                    read = self._reader(source, store, address)
+                    entries = self._scanned(store, begin)
+                    return form.load_indexed(entries, size, read, self._make_index)
+            return strategy.load(self._scanned(store, begin))
+        except UnknownFormatError as error:
+            # Changelog records are checked before they are applied, so this copy is damaged.
+            raise StoreCorruptError(source, error) from error
+
+    def _scanned(self, store: Store, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._on_load()
+        for entry in store.scan(begin):
+            yield entry
+            self._on_load()
+
+    def _reader(self, source: PartitionId, store: Store, address: str) -> ReadSegment:
+        """Return a function that reads entries of one state's segments; `recent` is shared."""
+        recent, reader = self._recent, object()
+
+        def read(first: int, number: int) -> SegmentEntry:
+            segment_key = key(address, first)
+            value = recent.get((reader, segment_key))
+            if value is None:
+                value = recent[reader, segment_key] = _segment(source, store, segment_key)
+                if len(recent) > _RECENT_MAX:
+                    recent.popitem(last=False)
+            try:
+                return row_of(value, number)
+            except UnknownFormatError as error:
+                raise StoreCorruptError(source, error) from error
+
+        return read
+
+
+def _segment(source: PartitionId, store: Store, segment_key: bytes) -> bytes:
+    value = store.get(segment_key)
+    if value is None:
+        raise StoreCorruptError(source, f"segment {segment_key.hex()} is missing")
+    return value
