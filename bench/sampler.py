@@ -30,7 +30,7 @@ REST: Final = "rest of the loop"
 STAGES: Final = {
     "consume": ("poll.py:", "batch.py:batch_of"),
     "headers": ("io.py:read_headers", "claim.py:", "field.py:"),
-    "route": ("address.py:", "evaluator.py:FastPath", "route.py:", "output.py:", "addresses.py:"),
+    "route": ("address.py:", "fast_paths.py:", "route.py:", "output.py:", "addresses.py:"),
     "decide": ("decider.py:", "evaluator.py:", "checks.py:", "dead_letter.py:", "record.py:"),
     "produce": ("transaction.py:TransactionManager._write",),
     "changelog": (

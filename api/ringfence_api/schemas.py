@@ -20,6 +20,7 @@ from pydantic_core import PydanticKnownError
 
 from ringfence_api.content import well_formed
 from ringfence_client.headers import id_text
+from ringfence_service.config.model import FastPath
 from ringfence_service.queries import ids, status
 from ringfence_service.queries.addresses import AddressAnswer, MemoryStatus
 from ringfence_service.queries.ids import IdAnswer, IdQuery
@@ -87,7 +88,7 @@ class Info(Document):
     settings_managed_by: Literal["rest", "file"] = Field(
         description="`service.managed_by`: with `file`, settings cannot be changed over REST."
     )
-    fast_path: status.FastPath | None = Field(
+    fast_path: FastPath | None = Field(
         description="How plain records are decided: `native` if all workers that have reported run "
         "compiled code, else `python`; null before, and for a bridge."
     )
@@ -182,7 +183,7 @@ class Worker(Document):
     restore_remaining_records: int | None = Field(
         description="Changelog records still to be replayed; null while unknown."
     )
-    fast_path: status.FastPath | None = Field(
+    fast_path: FastPath | None = Field(
         description="How it decides plain records; null until it has reported."
     )
     fast_path_fault: str | None = Field(

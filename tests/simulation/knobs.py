@@ -19,7 +19,7 @@ import ringfence_state.cache
 import ringfence_state.segment
 import ringfence_state.strategies.ring
 import ringfence_state.strategies.window
-from ringfence_service.dedup.evaluator import FastPaths
+from ringfence_service.dedup.fast_paths import FastPaths
 from ringfence_service.processor.counters import AddressCounters
 from ringfence_service.processor.failures import FailureHandler
 from ringfence_service.processor.reporter import Reporter

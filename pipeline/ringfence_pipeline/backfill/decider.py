@@ -23,7 +23,8 @@ from ringfence_pipeline.backfill.paged_store import PartitionProgress
 from ringfence_service.dedup.address import AddressContext, AddressContexts
 from ringfence_service.dedup.checks import Checks, DecisionContext, DecisionProgress, GroupMember
 from ringfence_service.dedup.claim import NO_ID, ClaimReader, identifier_of, is_stamp, plain_ids
-from ringfence_service.dedup.evaluator import FastPath, FastPaths, FullPath
+from ringfence_service.dedup.evaluator import FullPath
+from ringfence_service.dedup.fast_paths import FastPath, FastPaths
 from ringfence_service.dedup.field import HeaderField, KeyField
 from ringfence_service.dedup.output import OutputTopic
 from ringfence_service.dedup.partition import OwnedPartition, PartitionPhase

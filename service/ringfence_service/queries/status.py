@@ -10,10 +10,11 @@ from datetime import datetime
 from operator import add
 from typing import Literal, NamedTuple
 
+from ringfence_service.config.model import FastPath
+
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
-FastPath = Literal["native", "python"]
 
 
 class PartitionStatus(NamedTuple):

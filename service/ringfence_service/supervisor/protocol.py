@@ -14,10 +14,11 @@ from queue import Full, Queue
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ringfence_service.config.load import Config
+from ringfence_service.config.model import FastPath
 from ringfence_service.config.tasks import Task
 from ringfence_service.queries.errors import NameInUse, NotPossible, Unavailable
 from ringfence_service.queries.registry import Answer, Query
-from ringfence_service.queries.status import FastPath, ServiceStatus
+from ringfence_service.queries.status import ServiceStatus
 from ringfence_service.telemetry.aggregation import MetricFamily
 
 

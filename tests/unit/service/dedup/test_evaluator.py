@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, Headers, Reason
 from ringfence_service.config.load import RouteSettings
 from ringfence_service.config.model import MissingId
-from ringfence_service.dedup.evaluator import FastPaths, FullPath
+from ringfence_service.dedup.evaluator import FullPath
+from ringfence_service.dedup.fast_paths import FastPaths
 from ringfence_service.dedup.plan import Unchecked
 from ringfence_service.dedup.record import Record, RejectedError
 from tests.support.deciding import (
