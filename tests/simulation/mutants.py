@@ -216,8 +216,8 @@ MUTANTS: Final = (
     Mutant(
         "a commit that timed out may be aborted",
         "service/ringfence_service/processor/transaction.py",
-        "fault.remedy is Recovery.ABORT and not maybe_committed:\n",
-        "fault.remedy is not Recovery.RETRY or self._waited_s(started_s) > 1:\n",
+        "            request, self._suspect = Request.COMMIT_AGAIN, True\n",
+        "            self._suspect = True\n",
         left_out="the client refuses to abort while a commit is in progress, and the life ends",
     ),
     Mutant(

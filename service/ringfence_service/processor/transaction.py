@@ -1,13 +1,15 @@
 """Kafka transaction: begins, sends, commits or aborts, and repeats a commit that timed out.
 
-Outputs, dead letters, changelog and input offsets become visible together or not at all. A commit
-that timed out may only be committed again; past the deadline only the broker knows the outcome.
-Invariants: local state may change iff `commit` returned; no transaction begins on a producer with
-an earlier request that may still be in transit to the broker.
+Outputs, dead letters, changelog and input offsets become visible together or not at all. `ACTIONS`
+has what follows when a request fails: a commit that timed out may only be committed again, and past
+the deadline only the broker knows the outcome. Invariants: local state may change iff `commit`
+returned; no transaction begins on a producer with an earlier request that may still be in transit
+to the broker.
 """
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import chain
 from typing import Final
 
@@ -33,6 +35,56 @@ from ringfence_service.kafka.io import send
 from ringfence_state.model import Edit, PartitionId
 
 _log = structlog.stdlib.get_logger(__name__)
+
+
+class Request(Enum):
+    """A request of a transaction to the broker."""
+
+    SEND = "any before the commit"
+    COMMIT = "the commit, while no earlier one may have been carried out"
+    COMMIT_AGAIN = "the commit, after one without a definite answer"
+    ABORT = "the abort"
+
+
+class Action(Enum):
+    """What follows when a request fails."""
+
+    REPEAT = "send it again; before the next transaction the producer is replaced"
+    ABORT = "abort the transaction"
+    GIVE_UP = "only the broker knows the outcome: a new life asks it"
+
+
+ACTIONS: Final[Mapping[tuple[Request, Recovery], Action]] = {
+    (Request.SEND, Recovery.RETRY): Action.REPEAT,
+    (Request.SEND, Recovery.ABORT): Action.ABORT,
+    (Request.SEND, Recovery.REBUILD): Action.GIVE_UP,
+    (Request.COMMIT, Recovery.RETRY): Action.REPEAT,
+    (Request.COMMIT, Recovery.ABORT): Action.ABORT,
+    (Request.COMMIT, Recovery.REBUILD): Action.GIVE_UP,
+    (Request.COMMIT_AGAIN, Recovery.RETRY): Action.REPEAT,
+    # An abort of what may be committed would read committed records again.
+    (Request.COMMIT_AGAIN, Recovery.ABORT): Action.GIVE_UP,
+    (Request.COMMIT_AGAIN, Recovery.REBUILD): Action.GIVE_UP,
+    (Request.ABORT, Recovery.RETRY): Action.REPEAT,
+    (Request.ABORT, Recovery.ABORT): Action.GIVE_UP,
+    (Request.ABORT, Recovery.REBUILD): Action.GIVE_UP,
+}
+"""By the request and what its error means for the transaction."""
+
+PAST_DEADLINE: Final[Mapping[Request, Action]] = {
+    Request.SEND: Action.ABORT,
+    Request.COMMIT: Action.GIVE_UP,
+    Request.COMMIT_AGAIN: Action.GIVE_UP,
+    Request.ABORT: Action.GIVE_UP,
+}
+"""What follows instead of a repetition once the time of the request is up."""
+
+
+def action_after(request: Request, fault: KafkaFailure, *, is_late: bool) -> Action:
+    """Return what follows when a request fails, before or after its deadline."""
+    action = ACTIONS[request, fault.remedy]
+    return PAST_DEADLINE[request] if is_late and action is Action.REPEAT else action
+
 
 _STEP_TIMEOUT_S: Final = 2.0
 """How long one call to the client may block: the loop's heartbeat is updated between calls.
@@ -321,7 +373,7 @@ class TransactionManager:
         OutcomeUnknownError if only the broker knows.
         """
         started_s = self._clock.monotonic_s()
-        maybe_committed = False
+        request = Request.COMMIT
         while True:
             self._on_wait(self._waited_s(started_s))
             try:
@@ -332,15 +384,16 @@ class TransactionManager:
                 # The client closes a silent connection with a request on it, without a log line.
                 self._suspect = self._suspect or self._waited_s(began_s) > _STEP_TIMEOUT_S
                 return None
-            if fault.remedy is Recovery.ABORT and not maybe_committed:
+            is_late = self._waited_s(started_s) > self._timeout_s + COMMIT_GRACE_MS / 1000
+            action = action_after(request, fault, is_late=is_late)
+            if action is Action.ABORT:
                 return fault
             if self._has_expired(fault, began_s):
                 fault = EXPIRED._replace(cause=f"{EXPIRED.cause}; {fault.cause}")
                 raise OutcomeUnknownError(fault)
-            is_late = self._waited_s(started_s) > self._timeout_s + COMMIT_GRACE_MS / 1000
-            if fault.remedy is not Recovery.RETRY or is_late:
+            if action is Action.GIVE_UP:
                 raise OutcomeUnknownError(fault)
-            maybe_committed = self._suspect = True
+            request, self._suspect = Request.COMMIT_AGAIN, True
 
     def _abort(
         self, producer: Producer, plan: Plan, cause: KafkaFailure, began_s: float
@@ -357,10 +410,10 @@ class TransactionManager:
             self._await_reports(producer)
         if cause.remedy is not Recovery.REBUILD:
             try:
-                self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S))
-            except TransactionAbortedError:
-                raise OutcomeUnknownError(cause) from None
+                self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S), Request.ABORT)
             except OutcomeUnknownError as error:
+                if error.fault.remedy is not Recovery.REBUILD:
+                    raise OutcomeUnknownError(cause) from None
                 # An abort may fail fatally (librdkafka #4849); its cause explains more.
                 fault = (
                     error.fault if error.fault.fenced else cause._replace(remedy=Recovery.REBUILD)
@@ -376,7 +429,7 @@ class TransactionManager:
         is_fenced = fault.fenced and not fault.of_group
         return is_fenced and self._waited_s(began_s) > self._timeout_s
 
-    def _run(self, step: Callable[[], None]) -> None:
+    def _run(self, step: Callable[[], None], request: Request = Request.SEND) -> None:
         """Repeat a step until it succeeds, is refused, or its time is up."""
         started_s = self._clock.monotonic_s()
         while True:
@@ -387,9 +440,11 @@ class TransactionManager:
                 fault = fault_of(error.args[0])
             else:
                 return
-            if fault.remedy is Recovery.REBUILD:
+            is_late = self._waited_s(started_s) > self._timeout_s
+            action = action_after(request, fault, is_late=is_late)
+            if action is Action.GIVE_UP:
                 raise OutcomeUnknownError(fault)
-            if fault.remedy is Recovery.ABORT or self._waited_s(started_s) > self._timeout_s:
+            if action is Action.ABORT:
                 raise TransactionAbortedError(fault)
             self._suspect = True
             self._clock.sleep(_PAUSE_S)

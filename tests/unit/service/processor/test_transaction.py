@@ -16,14 +16,18 @@ from ringfence_service.dedup.plan import Output
 from ringfence_service.kafka.client_log import ProducerLog
 from ringfence_service.kafka.clients import LIBRDKAFKA
 from ringfence_service.kafka.compression import Codec
-from ringfence_service.kafka.errors import fault_of
+from ringfence_service.kafka.errors import Recovery, fault_of
 from ringfence_service.processor.transaction import (
+    ACTIONS,
     EXPIRED,
     SLOW,
+    Action,
     OutcomeUnknownError,
+    Request,
     TransactionAbortedError,
     TransactionManager,
     _ChangelogWriter,
+    action_after,
 )
 from ringfence_state.model import Edit, PartitionId
 from tests.fakes.clients import FakeClients
@@ -50,6 +54,30 @@ class AtOnce(Chance):
 
     def sends_now(self) -> bool:
         return True
+
+
+EVERY_FAILURE = [
+    (request, remedy, is_late)
+    for request in Request
+    for remedy in Recovery
+    for is_late in (False, True)
+]
+
+
+@pytest.mark.parametrize(("request_", "remedy", "is_late"), EVERY_FAILURE)
+def test_a_request_that_fails_has_one_action_that_keeps_what_may_be_committed(
+    request_: Request, remedy: Recovery, *, is_late: bool
+) -> None:
+    action = action_after(request_, SLOW._replace(remedy=remedy), is_late=is_late)
+    if action is Action.REPEAT:
+        assert remedy is Recovery.RETRY
+        assert not is_late
+    if action is Action.ABORT:
+        assert request_ in {Request.SEND, Request.COMMIT}
+        assert remedy is not Recovery.REBUILD
+    if request_ is not Request.SEND and is_late:
+        assert action is not Action.ABORT or remedy is Recovery.ABORT
+    assert len(ACTIONS) == len(Request) * len(Recovery)
 
 
 class Bench:
