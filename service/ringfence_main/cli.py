@@ -316,8 +316,8 @@ def plan(
 ) -> None:
     """Compute the size of an address and what it costs, without a running service.
 
-    An address has to remember the ids of as long a time as a duplicate may be late, and half as
-    many more.
+    The address is sized for one and a half times the ids that arrive within the longest delay of
+    a duplicate.
     """
     from ringfence_main.plan import PlanRequest
     from ringfence_main.plan import plan as run

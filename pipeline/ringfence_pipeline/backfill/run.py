@@ -344,7 +344,7 @@ STREAM_SETTINGS: Final = {
     ),
     # A task writes one file, and another shuffle would only spread its records again.
     "spark.databricks.delta.optimizeWrite.enabled": "false",
-    # Readers look for places and times; statistics of ids and words would serve nobody.
+    # Queries filter by position and time; statistics of ids and text help none of them.
     "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "4",
 }
 """Settings of a session while it decides."""

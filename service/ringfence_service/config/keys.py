@@ -85,7 +85,7 @@ class Key(NamedTuple):
     def from_text(self, text: str) -> object:
         """Return the text of an environment variable as the value that TOML would have.
 
-        A text that is none stays as it is, and `read` refuses it.
+        Text that cannot be converted is returned unchanged, and `read` refuses it.
         """
         word = text.strip()
         match self.schema:

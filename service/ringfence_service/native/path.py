@@ -15,9 +15,9 @@ class ChosenPath(NamedTuple):
 
     name: FastPath
     fault: str | None
-    """Why it is not the one that is wanted; None if it is."""
+    """Why the configured fast path cannot run; None if it runs."""
     makers: Makers | None
-    """None: those of the client library."""
+    """How records and clients are made; None for those of the client library."""
     rings: RingForms
 
     def use(self) -> Makers | None:

@@ -150,7 +150,8 @@ class Records(Column, Sequence[PieceRecord]):
     def admit(self, start: int, *rules: object) -> tuple[int, int, bytes | None]:
         """Decide plain records from `start` on, whose ids are new or certainly known.
 
-        Return the first record that is none, the time, and the id if that is all that keeps it.
+        Return the index of the first record that Python has to decide, the partition time before
+        it, and its id if compiled code only cannot tell whether that is known.
         """
         at, time_ms, known = self.piece.admit(self.start + start, self.end, *rules)
         return at - self.start, time_ms, known

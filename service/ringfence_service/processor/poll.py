@@ -31,9 +31,9 @@ _FIRST: Final = 64
 _PIECE_S: Final = 0.25
 """Target time for deciding a piece."""
 _LEAST_WAIT: Final = 0.5
-"""Least wait of a batch, as a factor of the time for which one may fill.
+"""Minimum wait of a batch, as a fraction of `batch_wait_ms`.
 
-After a long commit it would not wait at all, and end when the client has no records for a moment.
+Without it a batch that follows a long commit would end at the first empty poll.
 """
 _OPEN_S: Final = 0.05
 """How long a transaction may wait for further pieces: readers of the output wait with it."""

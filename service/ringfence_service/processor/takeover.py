@@ -66,8 +66,8 @@ def is_too_old(
 ) -> bool:
     """Whether the changelog may have dropped tombstones that the store never saw.
 
-    The store counts as recent for half the time for which the changelog keeps tombstones, from when
-    it last equalled its log.
+    The store counts as recent for half the time for which the changelog keeps tombstones, counted
+    from the last moment at which it matched the changelog.
     """
     return now_ms - position.level_at_ms > tombstones_kept_ms // 2
 

@@ -88,8 +88,9 @@ class Absence(NamedTuple):
     """Why no record can be read at a position."""
 
     why: Literal["topic", "partition", "deleted", "end", "gap", "open"]
-    """Its topic is none of those searched, it has no such partition, the offset is below the start
-    or at or above the end, no record is there, or an open transaction hides whether one is."""
+    """`topic`: it is not a dead-letter topic. `partition`: the topic has no such partition.
+    `deleted`: the offset is below the start of the log. `end`: it is at or above the end. `gap`: no
+    record has it. `open`: an open transaction hides whether a record has it."""
     start: int = 0
     """The first offset of the partition."""
     end: int = 0

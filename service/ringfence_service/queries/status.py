@@ -185,9 +185,9 @@ class WorkerStatus(NamedTuple):
     restore_remaining_records: int | None = 0
     """Records left to replay for them; None while it is not known for one of them."""
     fast_path: FastPath | None = None
-    """Which one it runs; None until it has reported."""
+    """The fast path that the worker runs; None until it has reported."""
     fast_path_fault: str | None = None
-    """Why that is not the one of the configuration; None if it is."""
+    """Why the worker does not run the configured fast path; None if it does."""
     compression: str | None = None
     """As in `ServiceStatus`."""
 
@@ -220,7 +220,7 @@ class ServiceInfo(NamedTuple):
     fast_path: FastPath | None = None
     """`native` if all workers that have reported run it; None before the first report."""
     fast_path_fault: str | None = None
-    """Why a worker does not run the one of the configuration; None if all do."""
+    """Why a worker does not run the configured fast path; None if all do."""
 
     def with_fast_path(self, workers: Iterable[WorkerStatus]) -> "ServiceInfo":
         """Return the information with the fast path of the workers, by the slowest of them."""

@@ -92,7 +92,7 @@ def _unpacked(text: str, name: str) -> Any:
 
 
 def _strict() -> Callable[[Any], None]:
-    """Return what makes a lexer or a parser raise: by itself it prints an error and goes on."""
+    """Return a function that has a lexer or parser raise; without it they print and go on."""
     from antlr4.error.ErrorListener import ErrorListener
 
     class Raising(ErrorListener):  # type: ignore[misc]  # it has no types
