@@ -74,6 +74,7 @@ from ringfence_service.queries.settings import (
     EvictionQuery,
 )
 from ringfence_service.queries.status import (
+    Counts,
     PartitionStatus,
     RouteCounts,
     ServiceInfo,
@@ -124,22 +125,28 @@ RUNNING = ServiceStatus(
     group_id="ringfence",
     started_at=STARTED_AT,
     partitions=(RUNNING_PARTITION,),
-    records_consumed=10,
-    records_accepted=8,
-    duplicates=1,
-    dead_letters=2,
-    transactions_committed=4,
-    transactions_aborted=0,
-    last_commit_at=STARTED_AT,
+    counts=Counts(
+        records_consumed=10,
+        records_accepted=8,
+        duplicates=1,
+        dead_letters=2,
+        transactions_committed=4,
+        last_commit_at=STARTED_AT,
+        refused=1,
+        redriven=1,
+        redriven_accepted=1,
+    ),
     complete=True,
-    refused=1,
-    redriven=1,
-    redriven_accepted=1,
     routes=(RouteCounts("orders", 10, no_id=2, compared=1),),
 )
 STRANGE = "nosuch"
 """An address of which no record was ever seen."""
-STARTING = RUNNING._replace(phase="starting", partitions=(), last_commit_at=None, complete=False)
+STARTING = RUNNING._replace(
+    phase="starting",
+    partitions=(),
+    counts=RUNNING.counts.model_copy(update={"last_commit_at": None}),
+    complete=False,
+)
 
 
 class Clock:

@@ -295,5 +295,9 @@ def test_case_51_a_duplicate_is_counted_whatever_becomes_of_it(
     assert scene.play(f"{word} {word} {word} {word}") == fates(f"in {fate}*3")
     turns(scene.life, 30)
     told = scene.board.read()
-    assert (told.records_consumed, told.records_accepted, told.duplicates) == (4, 1, 3)
-    assert told.dead_letters == letters
+    assert (told.counts.records_consumed, told.counts.records_accepted, told.counts.duplicates) == (
+        4,
+        1,
+        3,
+    )
+    assert told.counts.dead_letters == letters

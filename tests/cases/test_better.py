@@ -116,7 +116,7 @@ def test_02_a_transaction_that_failed_leaves_nothing_behind(strategy: str, step:
     scene.faults.at[step] = iter([refused(), refused()])
     assert scene.play(f"{first} {second} {first}") == fates("in in dup")
     turns(scene.life, 30)
-    assert scene.board.read().transactions_aborted == 2
+    assert scene.board.read().counts.transactions_aborted == 2
 
 
 @every_strategy
@@ -347,7 +347,7 @@ def test_06_every_duplicate_is_counted_and_dead_lettered_with_its_originals_plac
     assert [letter[DeadLetter.ID] for letter in letters] == [words[at] for at in copies]
     turns(scene.life, 30)
     told = scene.board.read()
-    assert (told.duplicates, told.dead_letters) == (len(copies), len(copies))
+    assert (told.counts.duplicates, told.counts.dead_letters) == (len(copies), len(copies))
 
 
 # 7. MSMQ's lists and the audit of an ActiveMQ client are gone after a restart.

@@ -174,7 +174,7 @@ class Scene:
         """How many duplicates went nowhere, by what the service counts."""
         letters = [told(record.headers)["reason"] for record in self.letters()]
         kept = sum(letters.count(reason) for reason in (Reason.DUPLICATE, *_IN_GROUP))
-        return self._living.board.read().duplicates - kept
+        return self._living.board.read().counts.duplicates - kept
 
     def number_of(self, source: PartitionId, offset: int) -> int:
         """Which record stands at a place of the input."""

@@ -39,7 +39,7 @@ def test_a_route_without_its_output_waits_and_the_other_goes_on() -> None:
     living = without_a_target()
     living.send("a", "b")
     loop = living.running()
-    aborts = living.board.read().transactions_aborted
+    aborts = living.board.read().counts.transactions_aborted
     for number in range(50):
         living.send(f"p{number}", topic="payments")
         loop.turn()
@@ -52,7 +52,7 @@ def test_a_route_without_its_output_waits_and_the_other_goes_on() -> None:
     assert of(living, ORDERS).waiting_for == SENTENCE
     assert of(living, ORDERS).lag_records == 2
     assert of(living, PAYMENTS).waiting_for is None
-    assert status.transactions_aborted == aborts, "the route costs the other no transaction"
+    assert status.counts.transactions_aborted == aborts, "the route costs the other no transaction"
     assert b"\nringfence_blocked_partitions 1.0" in living.metrics.exposition()
     repaired(living)
     turns(loop)
@@ -72,7 +72,11 @@ def test_a_route_that_may_not_write_its_output_waits_and_the_other_goes_on(right
         loop.turn()
     assert living.values("payments.unique") == [f"p{number}" for number in range(50)]
     status = living.board.read()
-    assert (status.phase, status.waiting_for, status.transactions_aborted) == ("running", None, 0)
+    assert (status.phase, status.waiting_for, status.counts.transactions_aborted) == (
+        "running",
+        None,
+        0,
+    )
     assert "grant WRITE, DESCRIBE" in some(of(living, ORDERS).waiting_for)
     living.cluster.denied.clear()
     living.cluster.wait(3)
@@ -91,7 +95,7 @@ def test_a_right_to_write_that_is_revoked_costs_one_transaction() -> None:
         living.send(f"p{number}", topic="payments")
         loop.turn()
     turns(loop)
-    assert living.board.read().transactions_aborted == 1
+    assert living.board.read().counts.transactions_aborted == 1
     assert living.committed(PAYMENTS) == 50
     assert living.values("orders.unique") == []
 

@@ -144,7 +144,9 @@ def test_while_addresses_are_loaded_the_loop_is_alive_and_its_group_is_served(
     assert len(loads) == 300
     assert max(later - sooner for sooner, later in pairwise(beats)) <= seconds + 1
     assert max(later - sooner for sooner, later in pairwise(served)) <= seconds + 3
-    assert living.board.read().transactions_aborted <= 6, "its first piece, until it is small"
+    assert living.board.read().counts.transactions_aborted <= 6, (
+        "its first piece, until it is small"
+    )
 
 
 @pytest.mark.row(30)
@@ -241,7 +243,7 @@ def test_a_ring_that_alone_exceeds_the_memory_is_loaded_once_and_its_excess_is_s
         turns(loop, 5)
     assert living.committed() == 700
     assert len(living.values("orders.unique")) == 400 + 100 + 1
-    assert living.board.read().transactions_aborted == 0
+    assert living.board.read().counts.transactions_aborted == 0
     assert loads.count((ORDERS, "large")) == 1
     told = [line for line in logs if line["event"] == "cache_exceeded"]
     assert [(line["address"], line["limit_bytes"]) for line in told] == [("large", 1_000)]
@@ -299,7 +301,7 @@ def test_where_fewer_groups_may_wait_than_before_no_record_ends_them_all() -> No
     turns(loop, 80)
     assert len(living.values("orders.dlq")) == 120 + 75
     assert max(sizes) < 60, "some 2,000 bytes each two"
-    assert living.board.read().transactions_aborted == 0
+    assert living.board.read().counts.transactions_aborted == 0
 
 
 def test_a_batch_that_completes_large_groups_is_cut_by_their_bytes() -> None:

@@ -139,6 +139,6 @@ def test_duplicates_of_an_aborted_transaction_are_compared_once() -> None:
     for _ in range(20):
         living.cluster.wait(1)
         loop.turn()
-    assert living.board.read().transactions_aborted == 2
+    assert living.board.read().counts.transactions_aborted == 2
     (found,) = counted(living)
     assert (found.compared, found.different) == (1, 1)

@@ -142,7 +142,7 @@ def test_an_expiry_that_is_aborted_is_tried_again() -> None:
     assert held(loop) == {"x", "y"}
     turns(loop, 10)
     assert held(loop) == {"y"}
-    assert here.board.read().transactions_aborted == 1
+    assert here.board.read().counts.transactions_aborted == 1
 
 
 def test_an_idle_address_leaves_no_trace_in_the_metrics_and_the_list() -> None:

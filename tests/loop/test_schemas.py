@@ -151,7 +151,7 @@ def test_a_route_whose_registry_is_away_waits_and_another_one_loses_no_transacti
     turns(loop)
     assert living.values("payments.unique") == [f"p{number}" for number in range(50)]
     status = living.board.read()
-    assert (status.phase, status.transactions_aborted) == ("running", 0)
+    assert (status.phase, status.counts.transactions_aborted) == ("running", 0)
     assert living.committed() is None
     registry.away = ""
     living.cluster.wait(5)
@@ -201,7 +201,7 @@ def test_nothing_is_lost_or_doubled_around_records_that_wait(
         values = [each.value or b"" for each in living.cluster.records("orders.unique", partition)]
         assert [value[-1] // 2 for value in values] == mine
         assert living.values("payments.unique", partition) == [f"p{number}" for number in mine]
-    assert living.board.read().transactions_aborted == 0
+    assert living.board.read().counts.transactions_aborted == 0
 
 
 @pytest.mark.row(38)
@@ -310,7 +310,7 @@ def test_a_flood_of_unknown_ids_slows_its_own_route_alone(registry: FakeSchemas)
     passed_s = living.clock.monotonic_s() - began_s
     assert len(registry.asked) - asked <= FRUITLESS_MAX + FRUITLESS_PER_S * (passed_s + 1)
     assert living.reasons("orders.dlq") == ["missing-id"] * 1_000
-    assert living.board.read().transactions_aborted == 0
+    assert living.board.read().counts.transactions_aborted == 0
 
 
 def test_a_schema_that_is_registered_later_is_found_later(registry: FakeSchemas) -> None:

@@ -50,7 +50,7 @@ def test_a_template_that_never_matches_leaves_every_message_unchecked() -> None:
         living.write(ORDER)
     assert counted(living) == RouteCounts("orders", 100, no_id=100)
     status = living.board.read()
-    assert status.records_accepted == 100
+    assert status.counts.records_accepted == 100
     (warning,) = [each.warning for each in status.routes]
     assert warning is not None
     assert warning.startswith("Nothing of the route orders is deduplicated: every message passed")
@@ -140,7 +140,7 @@ def test_the_second_hop_counts_what_the_first_passes_on() -> None:
     hops.living.watch.publish("running", ())
     status = hops.living.board.read()
     assert status.routes == (RouteCounts("orders", 3, no_id=1, unreadable=1),)
-    assert (status.records_consumed, status.records_accepted) == (3, 3)
+    assert (status.counts.records_consumed, status.counts.records_accepted) == (3, 3)
 
 
 @pytest.mark.usefixtures("_path")
@@ -153,7 +153,7 @@ def test_an_aborted_transaction_counts_nothing() -> None:
     for _ in range(20):
         living.cluster.wait(1)
         loop.turn()
-    assert living.board.read().transactions_aborted == 2
+    assert living.board.read().counts.transactions_aborted == 2
     assert counted(living) == RouteCounts("orders", 3, no_id=3)
 
 

@@ -87,7 +87,7 @@ def test_its_partition_waits_and_names_it_while_others_go_on() -> None:
         assert part in status.waiting_for
     assert (status.lag_records, of(living, PAYMENTS).waiting_for) == (160, None)
     assert living.board.read().phase == "running"
-    assert living.board.read().transactions_aborted == 0
+    assert living.board.read().counts.transactions_aborted == 0
     assert b"\nringfence_blocked_partitions 1.0" in living.metrics.exposition()
 
 
@@ -198,7 +198,7 @@ def test_what_precedes_it_is_decided_first_even_after_an_abort() -> None:
     turn_until_running(loop)
     assert living.committed() is None
     settled(living, loop)
-    assert living.board.read().transactions_aborted == 1
+    assert living.board.read().counts.transactions_aborted == 1
     assert (living.values("orders.unique"), living.committed()) == ([f"b{n}" for n in range(5)], 5)
     assert some(loop.assignment.unreadable.blocking(ORDERS)).first == 5
 
@@ -273,8 +273,15 @@ def test_an_operator_goes_on_behind_it_with_a_dead_letter_that_has_its_offsets()
     settled(living, loop)
     assert living.values("orders.unique") == ["b0", "b1", *(f"a{152 + n}" for n in range(10))]
     status = living.board.read()
-    assert (of(living).waiting_for, status.refused, status.records_consumed) == (None, 1, 13)
-    assert status.records_accepted + status.duplicates + status.refused == status.records_consumed
+    assert (of(living).waiting_for, status.counts.refused, status.counts.records_consumed) == (
+        None,
+        1,
+        13,
+    )
+    assert (
+        status.counts.records_accepted + status.counts.duplicates + status.counts.refused
+        == status.counts.records_consumed
+    )
 
 
 def test_it_is_skipped_once_however_often_that_is_asked_for() -> None:

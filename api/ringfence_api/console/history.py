@@ -227,10 +227,10 @@ async def take_sample(view: ServiceView, now_s: float) -> HistorySample:
     lags = [each.lag_records for each in now.partitions if each.lag_records is not None]
     return HistorySample(
         now_s,
-        now.records_consumed,
-        now.records_accepted + now.redriven_accepted,
-        now.duplicates,
-        now.dead_letters,
+        now.counts.records_consumed,
+        now.counts.records_accepted + now.counts.redriven_accepted,
+        now.counts.duplicates,
+        now.counts.dead_letters,
         sum(lags) if lags else None,
         metrics.latency,
         metrics.by_address,

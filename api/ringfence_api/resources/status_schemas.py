@@ -101,8 +101,8 @@ class RouteFlow(Document):
         )
 
 
-class Status(Document):
-    """The current state of the service, and its counters since it started."""
+class _State(Document):
+    """The current state of the service."""
 
     phase: status.ServicePhase = Field(description="Current phase of the service.")
     waiting_for: str | None = Field(
@@ -122,11 +122,11 @@ class Status(Document):
     inputs_missing: tuple[str, ...] = Field(
         description="Inputs that routes name and that do not exist; the others are read."
     )
-    records_consumed: int = Field(description="Records read from inputs.")
-    records_accepted: int = Field(
-        description="Of the records consumed, those accepted. These, the duplicates, those refused "
-        "and those that wait for their group add up to the records consumed."
-    )
+
+
+class Status(status.Counts, _State):
+    """The current state of the service, and its counters since it started."""
+
     unchecked: UncheckedRecords = Field(
         description="Of the records accepted, those that passed without a check whether they are "
         "duplicates."
@@ -134,22 +134,8 @@ class Status(Document):
     routes: tuple[RouteFlow, ...] = Field(
         description="The same for each route of which records were consumed, sorted by name."
     )
-    duplicates: int = Field(description="Of the records consumed, those that are duplicates.")
     duplicates_compared: ComparedDuplicates = Field(
         description="Samples of the duplicates that were compared with their originals."
-    )
-    refused: int = Field(
-        description="Of the records consumed, those that were dead-lettered for another reason."
-    )
-    dead_letters: int = Field(
-        description="Records written to dead-letter topics, also those by redrives."
-    )
-    redriven: int = Field(description="Dead letters that redrives decided again.")
-    redriven_accepted: int = Field(description="Of the redriven dead letters, those accepted.")
-    transactions_committed: int = Field(description="Transactions that were committed.")
-    transactions_aborted: int = Field(description="Transactions that were aborted.")
-    last_commit_at: datetime | None = Field(
-        description="When the last transaction was committed; null before the first."
     )
     heartbeat_age_ms: int = Field(description="Age of the last heartbeat of the loop, in ms.")
     config_revision: int = Field(
@@ -173,19 +159,10 @@ class Status(Document):
             partitions_restoring=sum(each.phase != "running" for each in now.partitions),
             partitions_blocked=sum(each.waiting_for is not None for each in now.partitions),
             inputs_missing=now.inputs_missing,
-            records_consumed=now.records_consumed,
-            records_accepted=now.records_accepted,
+            **vars(now.counts),
             unchecked=UncheckedRecords.of(now.routes),
             routes=tuple(map(RouteFlow.of, now.routes)),
-            duplicates=now.duplicates,
             duplicates_compared=ComparedDuplicates.of(now.routes),
-            refused=now.refused,
-            dead_letters=now.dead_letters,
-            redriven=now.redriven,
-            redriven_accepted=now.redriven_accepted,
-            transactions_committed=now.transactions_committed,
-            transactions_aborted=now.transactions_aborted,
-            last_commit_at=now.last_commit_at,
             heartbeat_age_ms=board.heartbeat_age_ms(),
             config_revision=now.config_revision,
             config_fault=now.config_fault,

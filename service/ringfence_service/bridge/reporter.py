@@ -51,11 +51,13 @@ class BridgeReporter:
             for reason in dead_letters:
                 self._metrics.dead_letters(topic, reason, 1)
         self._status = now._replace(
-            records_consumed=now.records_consumed + consumed,
-            records_accepted=now.records_accepted + consumed - letters,
-            dead_letters=now.dead_letters + letters,
-            refused=now.refused + letters,
-            last_commit_at=datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC),
+            counts=now.counts.more(
+                datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC),
+                records_consumed=consumed,
+                records_accepted=consumed - letters,
+                dead_letters=letters,
+                refused=letters,
+            )
         )
 
     def not_delivered(self, cause: str, *, of_record: bool) -> None:

@@ -14,6 +14,7 @@ from ringfence_client.headers import REPEATED
 from ringfence_service.config.addresses import home_of
 from ringfence_service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from ringfence_service.processor.unchecked import RouteTotals, count_unchecked
+from ringfence_service.queries.status import Counts
 from ringfence_service.telemetry.metrics import Metrics
 
 
@@ -21,37 +22,31 @@ from ringfence_service.telemetry.metrics import Metrics
 class RunningTotals:
     """Totals since the process started."""
 
-    records_consumed: int = 0
-    records_accepted: int = 0
-    duplicates: int = 0
-    dead_letters: int = 0
-    transactions_committed: int = 0
-    transactions_aborted: int = 0
-    last_commit_at: datetime | None = None
-    refused: int = 0
-    redriven: int = 0
-    redriven_accepted: int = 0
+    counts: Counts = field(default_factory=Counts)
     routes: RouteTotals = field(default_factory=RouteTotals)
 
     def add(self, plan: Plan, now_ms: int) -> None:
         """Count a committed plan; a redrive has plans of its own, which consume no records."""
         tally = plan.tally
-        self.records_consumed += tally.consumed.total()
+        accepted = tally.accepted.total()
         if tally.redriven:
-            self.redriven += tally.redriven.total()
-            self.redriven_accepted += tally.accepted.total()
+            found = {"redriven": tally.redriven.total(), "redriven_accepted": accepted}
         else:
-            self.records_accepted += tally.accepted.total()
-            self.duplicates += tally.duplicates.total()
             self.routes.add(tally)
-            self.refused += sum(
+            refused = sum(
                 records
                 for (_, reason), records in tally.dead_letters.items()
                 if reason not in REPEATED
             )
-        self.dead_letters += tally.dead_letters.total()
-        self.transactions_committed += 1
-        self.last_commit_at = datetime.fromtimestamp(now_ms / 1000, UTC)
+            duplicates = tally.duplicates.total()
+            found = {"records_accepted": accepted, "duplicates": duplicates, "refused": refused}
+        self.counts = self.counts.more(
+            datetime.fromtimestamp(now_ms / 1000, UTC),
+            records_consumed=tally.consumed.total(),
+            dead_letters=tally.dead_letters.total(),
+            transactions_committed=1,
+            **found,
+        )
 
 
 def count(metrics: Metrics, plan: Plan, now_ms: int) -> None:

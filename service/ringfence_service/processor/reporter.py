@@ -174,7 +174,7 @@ class Reporter:
 
     def aborted(self, fault: KafkaFailure) -> None:
         """Count and log an aborted transaction."""
-        self._totals.transactions_aborted += 1
+        self._totals.counts = self._totals.counts.more(transactions_aborted=1)
         self._fail_trace(fault.cause)
         self.metrics.not_committed("aborted")
         log = _log.info if fault in PRECAUTIONS else _log.warning
@@ -388,21 +388,12 @@ class Reporter:
             group_id=self._settings.group_id,
             started_at=self._started_at,
             partitions=partitions,
-            records_consumed=totals.records_consumed,
-            records_accepted=totals.records_accepted,
-            duplicates=totals.duplicates,
-            dead_letters=totals.dead_letters,
-            transactions_committed=totals.transactions_committed,
-            transactions_aborted=totals.transactions_aborted,
-            last_commit_at=totals.last_commit_at,
+            counts=totals.counts,
             complete=complete,
             partitions_total=self._partitions_total,
             config_revision=self._config_revision,
             config_fault=self._config_fault,
             hops=self._hops,
-            refused=totals.refused,
-            redriven=totals.redriven,
-            redriven_accepted=totals.redriven_accepted,
             inputs_missing=self._missing,
             routes=totals.routes.values,
             stands_still=self._stands_still,

@@ -8,7 +8,9 @@ so neither side waits for the other.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from operator import add
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
 
 from ringfence_service.config.model import FastPath
 
@@ -104,6 +106,51 @@ class RouteCounts(NamedTuple):
         return self if other is None else RouteCounts(self.route, *map(add, self[1:], other[1:]))
 
 
+class Counts(BaseModel):
+    """Counters since the service started, which only grow, and the time of its last commit.
+
+    The fields are declared here alone: the document of the API inherits them with their sentences.
+    """
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    records_consumed: int = 0
+    """Records read from inputs."""
+    records_accepted: int = 0
+    """Of the records consumed, those accepted. These, the duplicates, those refused and those that
+    wait for their group add up to the records consumed."""
+    duplicates: int = 0
+    """Of the records consumed, those that are duplicates."""
+    refused: int = 0
+    """Of the records consumed, those that were dead-lettered for another reason."""
+    dead_letters: int = 0
+    """Records written to dead-letter topics, also those by redrives."""
+    redriven: int = 0
+    """Dead letters that redrives decided again."""
+    redriven_accepted: int = 0
+    """Of the redriven dead letters, those accepted."""
+    transactions_committed: int = 0
+    """Transactions that were committed."""
+    transactions_aborted: int = 0
+    """Transactions that were aborted."""
+    last_commit_at: datetime | None = None
+    """When the last transaction was committed; null before the first."""
+
+    def plus(self, other: "Counts") -> "Counts":
+        """Return the sums, and the later time."""
+        sums: dict[str, Any] = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in Counts.model_fields
+            if name != "last_commit_at"
+        }
+        times = filter(None, (self.last_commit_at, other.last_commit_at))
+        return Counts(**sums, last_commit_at=max(times, default=None))
+
+    def more(self, last_commit_at: datetime | None = None, **added: int) -> "Counts":
+        """Return the counts after something has happened."""
+        return self.plus(Counts(last_commit_at=last_commit_at, **added))
+
+
 class ServiceStatus(NamedTuple):
     """The state of the service at one moment."""
 
@@ -114,15 +161,7 @@ class ServiceStatus(NamedTuple):
     group_id: str
     started_at: datetime
     partitions: tuple[PartitionStatus, ...]
-    records_consumed: int
-    records_accepted: int
-    """Of the records consumed, as are `duplicates` and `refused`."""
-    duplicates: int
-    dead_letters: int
-    """All that were written: of duplicates, of refused records, and by redrives."""
-    transactions_committed: int
-    transactions_aborted: int
-    last_commit_at: datetime | None
+    counts: Counts = Counts()
     complete: bool = False
     """True when every partition of every input is among `partitions`."""
     partitions_total: int = 0
@@ -133,11 +172,6 @@ class ServiceStatus(NamedTuple):
     """Why the newest settings document is invalid here."""
     hops: tuple[str, ...] = ()
     """The hops that the effective routes need."""
-    refused: int = 0
-    """Records that are dead letters for another reason than being a duplicate."""
-    redriven: int = 0
-    """Dead letters that were decided again."""
-    redriven_accepted: int = 0
     inputs_missing: tuple[str, ...] = ()
     """Inputs that routes name and that do not exist."""
     routes: tuple[RouteCounts, ...] = ()
@@ -159,7 +193,7 @@ class ServiceStatus(NamedTuple):
     @classmethod
     def starting(cls, instance: str, group_id: str, started_at: datetime) -> "ServiceStatus":
         """Return the status before anything has happened."""
-        return cls("starting", None, instance, group_id, started_at, (), 0, 0, 0, 0, 0, 0, None)
+        return cls("starting", None, instance, group_id, started_at, ())
 
 
 class WorkerStatus(NamedTuple):

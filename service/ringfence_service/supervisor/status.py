@@ -1,11 +1,11 @@
 """Instance status: the state of each worker, and the status that they add up to."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, NamedTuple
 
 from ringfence_service.config.tasks import Task
 from ringfence_service.queries.status import (
+    Counts,
     PartitionStatus,
     RouteCounts,
     ServicePhase,
@@ -14,41 +14,19 @@ from ringfence_service.queries.status import (
 
 
 class CumulativeCounts(NamedTuple):
-    """Counters, which only grow, and the time of the last commit."""
+    """Counts of processes that followed each other, in all and by route."""
 
-    records_consumed: int
-    records_accepted: int
-    duplicates: int
-    dead_letters: int
-    transactions_committed: int
-    transactions_aborted: int
-    last_commit_at: datetime | None
-    refused: int = 0
-    redriven: int = 0
-    redriven_accepted: int = 0
+    counts: Counts = Counts()
     routes: tuple[RouteCounts, ...] = ()
 
     @classmethod
     def of(cls, status: ServiceStatus) -> "CumulativeCounts":
         """Return the counts of one process."""
-        return cls(*(getattr(status, name) for name in cls._fields))
+        return cls(status.counts, status.routes)
 
     def plus(self, other: "CumulativeCounts") -> "CumulativeCounts":
-        """Return the sums, and the later time."""
-        times = [each.last_commit_at for each in (self, other) if each.last_commit_at is not None]
-        return CumulativeCounts(
-            self.records_consumed + other.records_consumed,
-            self.records_accepted + other.records_accepted,
-            self.duplicates + other.duplicates,
-            self.dead_letters + other.dead_letters,
-            self.transactions_committed + other.transactions_committed,
-            self.transactions_aborted + other.transactions_aborted,
-            max(times, default=None),
-            self.refused + other.refused,
-            self.redriven + other.redriven,
-            self.redriven_accepted + other.redriven_accepted,
-            _summed(self.routes, other.routes),
-        )
+        """Return the sums."""
+        return CumulativeCounts(self.counts.plus(other.counts), _summed(self.routes, other.routes))
 
 
 def _summed(
@@ -60,7 +38,7 @@ def _summed(
     return tuple(found[route] for route in sorted(found))
 
 
-NO_COUNTS: Final = CumulativeCounts(0, 0, 0, 0, 0, 0, None)
+NO_COUNTS: Final = CumulativeCounts()
 
 
 class WorkerState(NamedTuple):

@@ -116,8 +116,8 @@ class StatusGauges(Collector):
             "Inputs that do not exist, or may not be read.",
             len(status.inputs_missing),
         )
-        if status.last_commit_at is not None:
-            at_s = status.last_commit_at.timestamp()
+        if status.counts.last_commit_at is not None:
+            at_s = status.counts.last_commit_at.timestamp()
             help_text = "When the last transaction committed."
             yield _gauge("last_commit_timestamp_seconds", help_text, at_s)
         yield from _lags(status)

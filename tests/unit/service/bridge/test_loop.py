@@ -36,7 +36,7 @@ def test_what_is_there_and_what_comes_is_forwarded_and_committed() -> None:
     assert bridging.arrived(1) == [b"3"]
     assert bridging.committed() == 3
     assert bridging.committed(PartitionId("orders", 1)) == 1
-    assert bridging.board.read().records_accepted == 4
+    assert bridging.board.read().counts.records_accepted == 4
 
 
 def test_another_life_goes_on_where_the_last_one_committed() -> None:

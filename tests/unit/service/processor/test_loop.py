@@ -201,7 +201,7 @@ def test_after_an_abort_the_same_records_are_read_again_and_get_through_once(ste
     turns(living.running())
     assert living.values("orders.unique") == ["a", "b"]
     assert living.values("orders.dlq") == ["a"]
-    assert living.board.read().transactions_aborted == 1
+    assert living.board.read().counts.transactions_aborted == 1
 
 
 def test_an_abort_changes_neither_store_nor_memory() -> None:

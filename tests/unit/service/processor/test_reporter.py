@@ -18,7 +18,7 @@ START = datetime.fromtimestamp(0, UTC)
 def watched() -> tuple[Reporter, StatusBoard, Hands]:
     clock = Hands()
     board = StatusBoard(
-        ServiceStatus("starting", None, "0", "g", START, (), 0, 0, 0, 0, 0, 0, None),
+        ServiceStatus.starting("0", "g", START),
         clock.monotonic_s,
     )
     metrics = Metrics(board, {"version": "0"}, addresses_max=10)
@@ -31,8 +31,9 @@ def test_a_commit_is_counted_and_published() -> None:
     watch.publish("running", ())
     status = board.read()
     assert (status.phase, status.group_id) == ("running", "g")
-    assert (status.records_consumed, status.records_accepted, status.duplicates) == (2, 1, 1)
-    assert status.transactions_committed == 1
+    counts = status.counts
+    assert (counts.records_consumed, counts.records_accepted, counts.duplicates) == (2, 1, 1)
+    assert counts.transactions_committed == 1
 
 
 def test_a_wait_is_in_the_status_until_it_ends() -> None:

@@ -10,9 +10,9 @@ def test_totals_add_up_what_was_committed() -> None:
     world, totals = World(), RunningTotals()
     totals.add(world.commit(named(0, b"a"), named(1, b"a"), record(2)), NOW_MS)
     totals.add(world.commit(named(3, b"a")), NOW_MS)
-    assert (totals.records_consumed, totals.records_accepted) == (4, 2)
-    assert (totals.duplicates, totals.dead_letters) == (2, 2)
-    parts = totals.records_accepted + totals.duplicates + totals.refused
-    assert parts == totals.records_consumed
-    assert totals.transactions_committed == 2
-    assert totals.last_commit_at == datetime.fromtimestamp(NOW_MS / 1000, UTC)
+    assert (totals.counts.records_consumed, totals.counts.records_accepted) == (4, 2)
+    assert (totals.counts.duplicates, totals.counts.dead_letters) == (2, 2)
+    parts = totals.counts.records_accepted + totals.counts.duplicates + totals.counts.refused
+    assert parts == totals.counts.records_consumed
+    assert totals.counts.transactions_committed == 2
+    assert totals.counts.last_commit_at == datetime.fromtimestamp(NOW_MS / 1000, UTC)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from ringfence_service.config.tasks import Hop, Task
-from ringfence_service.queries.status import PartitionStatus, RouteCounts, ServiceStatus
+from ringfence_service.queries.status import Counts, PartitionStatus, RouteCounts, ServiceStatus
 from ringfence_service.supervisor.status import (
     NO_COUNTS,
     CumulativeCounts,
@@ -32,9 +32,7 @@ def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> W
         phase="running",
         partitions=owned(*numbers, topic=hop.value),
         partitions_total=total,
-        records_consumed=10,
-        redriven=2,
-        last_commit_at=START,
+        counts=Counts(records_consumed=10, redriven=2, last_commit_at=START),
     )
     return WorkerState(Task(worker, hop), status, NO_COUNTS, None, has_run=True)
 
@@ -50,12 +48,12 @@ def whole(*standings: WorkerState, has_run: bool = True, stopping: bool = False)
 
 
 def test_partitions_are_united_and_counts_summed() -> None:
-    past = CumulativeCounts(5, 0, 0, 0, 0, 0, LATER, redriven=1)
+    past = CumulativeCounts(Counts(records_consumed=5, last_commit_at=LATER, redriven=1))
     told = whole(part(0, 0, 2)._replace(past=past), part(1, 1, 3))
     assert [each.partition for each in told.partitions] == [0, 1, 2, 3]
     assert (told.phase, told.waiting_for) == ("running", None)
-    assert (told.records_consumed, told.redriven) == (25, 5)
-    assert (told.last_commit_at, told.started_at) == (LATER, START)
+    assert (told.counts.records_consumed, told.counts.redriven) == (25, 5)
+    assert (told.counts.last_commit_at, told.started_at) == (LATER, START)
     assert told.complete
 
 

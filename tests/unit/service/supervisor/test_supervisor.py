@@ -33,7 +33,7 @@ def test_every_part_has_a_process_and_all_end_in_order(tmp_path: Path) -> None:
         eventually(lambda: crew.read().phase == "running")
         assert crew.read().complete
         assert [part.partition for part in crew.read().partitions] == [0, 1, 2, 3]
-        assert crew.read().records_consumed == 20
+        assert crew.read().counts.records_consumed == 20
         found = [handle.status() for handle in crew.handles]
         assert [each.phase for each in found] == ["running", "running"]
         paths = {(each.fast_path, each.fast_path_fault) for each in found}
@@ -70,7 +70,7 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_go_on(tmp_path: Pat
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: victim.last_exit_code is not None)
         eventually(lambda: crew.read().phase == "running")
-        assert crew.read().records_consumed == 30, "what the dead one had counted stays"
+        assert crew.read().counts.records_consumed == 30, "what the dead one had counted stays"
         now = victim.status()
         assert (now.restarts, now.last_exit_code) == (1, -signal.SIGKILL)
         assert now.pid not in {None, pid}

@@ -607,7 +607,7 @@ def test_changes_that_are_aborted_again_and_again_are_waited_for_by_who_asks_alo
             at_once(worker.answer(loop, ForgetId("orders", b"a")))
         loop.turn()
         assert living.board.read().waiting_for is None
-    assert living.board.read().transactions_aborted > 50
+    assert living.board.read().counts.transactions_aborted > 50
 
 
 def test_a_question_after_an_aborted_transaction_may_load_what_it_asks_for() -> None:

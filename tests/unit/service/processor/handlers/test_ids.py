@@ -139,7 +139,7 @@ def test_imported_ids_are_known_and_name_no_original(living: Living) -> None:
     assert dict(second.headers or [])[DeadLetter.ORIGINAL] == b"orders-0@7"
     living.cluster.wait(1)
     turns(loop, 1)
-    assert living.board.read().records_accepted == 1
+    assert living.board.read().counts.records_accepted == 1
 
 
 def test_what_is_known_already_keeps_its_place(living: Living) -> None:

@@ -142,9 +142,13 @@ def test_what_is_decided_again_is_counted_apart_from_what_was_consumed() -> None
     living.cluster.wait(1)
     turns(loop, 1)
     told = living.board.read()
-    first_time = (told.records_accepted, told.duplicates, told.refused)
-    assert (told.records_consumed, first_time) == (4, (2, 2, 0))
-    assert (told.dead_letters, told.redriven, told.redriven_accepted) == (3, 2, 1)
+    first_time = (told.counts.records_accepted, told.counts.duplicates, told.counts.refused)
+    assert (told.counts.records_consumed, first_time) == (4, (2, 2, 0))
+    assert (told.counts.dead_letters, told.counts.redriven, told.counts.redriven_accepted) == (
+        3,
+        2,
+        1,
+    )
 
 
 def test_an_id_that_was_let_through_is_forgotten_at_once_when_that_is_asked() -> None:
