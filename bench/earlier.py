@@ -27,6 +27,7 @@ from bench.venue import Venue, open_venue
 from bench.workload import Workload
 from tools.errors import ToolError
 from tools.jars import RUN_FOLDER
+from tools.unpack import unpack
 
 _FOLDER: Final = RUN_FOLDER / "bench" / "earlier"
 _RATE: Final = "messages a second"
@@ -75,7 +76,7 @@ def checked_out(revision: str, folder: Path) -> Path:
         assert git.stdout is not None  # it is a pipe
         try:
             with tarfile.open(fileobj=git.stdout, mode="r|") as files:
-                files.extractall(folder, filter="data")
+                unpack(files, folder)
         except tarfile.ReadError as error:
             raise ToolError(f"git has no commit {revision!r}; name another one") from error
     build = [sys.executable, str(folder / "native" / "build.py"), "--to", str(folder)]

@@ -19,6 +19,7 @@ from tests.support.repository import copy_of_checkout, git
 from tests.support.waiting import LIMIT_S
 from tools.go import TOOLS_DIR
 from tools.release.__main__ import main
+from tools.unpack import unpack
 
 pytestmark = HELM_TEST
 
@@ -140,7 +141,7 @@ def test_a_wheel_that_is_built_from_the_source_is_the_wheel(
     checkout: Path, dist: Path, name: str, tmp_path: Path
 ) -> None:
     with tarfile.open(dist / f"{name}-{VERSION}.tar.gz") as files:
-        files.extractall(tmp_path, filter="data")
+        unpack(files, tmp_path)
     program = f"from hatchling.build import build_wheel; build_wheel({str(tmp_path)!r})"
     committed_s = git(checkout, "log", "-1", "--format=%ct").strip()
     subprocess.run(

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from tools.release.changelog import Section, section
 from tools.release.errors import RefusedError
+from tools.unpack import unpack
 
 _STATED: Final = (
     ("pyproject.toml", r'^version = "(.+)"$'),
@@ -43,7 +44,7 @@ class Source(NamedTuple):
         """Write the files of the commit to a folder, each with the time of the commit."""
         archive = _git(self.root, "archive", "--format=tar", self.commit)
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(folder, filter="data")
+            unpack(files, folder)
 
 
 def source(root: Path, version: str) -> Source:

@@ -24,6 +24,7 @@ from tests.support.waiting import eventually
 from tools.broker.config import free_port
 from tools.broker.embedded import LAUNCH
 from tools.jars import RUN_FOLDER, exclusive, java_command
+from tools.unpack import unpack
 
 HERE: Final = Path(__file__).parent
 _FETCH_S: Final = 600.0
@@ -146,5 +147,5 @@ def _fetch(folder: Path, name: str, wanted: str) -> None:
     with archive.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == wanted, f"{name} is another one"
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        unpack(packed, folder)
     archive.unlink()
