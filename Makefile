@@ -10,7 +10,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz histories schemas soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-spark-batch bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
+.PHONY: help run test test-all check unit broker test-broker test-versions test-long sim sim-mutants mutants fuzz histories schemas soak oracle spark-tables spark-notebook reconcile test-spark bench bench-full bench-earlier bench-spark bench-spark-batch bench-flood docs test-helm test-security test-browser test-image pictures ci lock release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -18,8 +18,11 @@ help: ## list the targets
 run: .venv/demo .venv/native ## real flights through a real broker, killed half-way (ARGS=--exit ends by itself)
 	$(BIN)/ringfence demo $(ARGS)
 
-test: .venv/dev .venv/spark .venv/helm .venv/docs/made ## tests of every kind that this machine can run
-	$(BIN)/python -m tools.suites
+test: .venv/dev .venv/spark ## every kind of promise once, in eight minutes on two idle cores (ARGS="unit oracle" for some)
+	$(BIN)/python -m tools.suites quick $(ARGS)
+
+test-all: test .venv/helm .venv/docs/made ## all tests that this machine can run, in half an hour (ARGS="broker" for some)
+	$(BIN)/python -m tools.suites thorough $(ARGS)
 
 test-long: .venv/dev .venv/spark .venv/helm .venv/docs/made ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")
 	SEED=$(SEED) $(BIN)/python -m tools.long $(ARGS)
@@ -131,7 +134,7 @@ test-image: .venv/dev ## the image, built by buildah and run: its size, its pack
 	$(BIN)/python -m tools.image
 	$(BIN)/pytest -q -m image
 
-ci: check test sanitized ## what CI runs: all of it, then the two commands of the README
+ci: check test-all sanitized ## what CI runs: all of it, then the two commands of the README
 	$(MAKE) run ARGS=--exit
 	$(MAKE) spark-tables
 	$(MAKE) reconcile

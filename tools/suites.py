@@ -1,9 +1,11 @@
-"""Test suites (`make test`): runs every suite that this machine can run, three at a time.
+"""Test suites in two rings: `make test` runs the quick one, `make test-all` both.
 
-A suite whose tools are missing is skipped with the reason; everything else has to pass. The table
-at the end has the seconds of each suite beside its budget in a whole run on two cores. A suite
-over its budget has grown or was disturbed; that fails nothing. The output of a suite and the
-seconds of its tests are kept in `.run/tests`; the output is printed if the suite failed.
+The quick ring has every kind of promise once, on a machine that has Python and Java; the thorough
+ring has all other tests. Suites run three at a time. A suite whose tools are missing is skipped
+with the reason; everything else has to pass. The table at the end has the seconds of each suite
+beside its budget on two cores. A suite over its budget has grown or was disturbed; that fails
+nothing. The output of a suite and the seconds of its tests are kept in `.run/tests`; the output is
+printed if the suite failed.
 """
 
 import os
@@ -15,9 +17,10 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, Literal, NamedTuple, cast, get_args
 
 from tools.jars import RUN_FOLDER
 
@@ -35,6 +38,21 @@ LANES: Final = 3
 _PRINT_LOCK: Final = Lock()
 
 
+Ring = Literal["quick", "thorough"]
+
+
+class QuickPart(NamedTuple):
+    """The tests of a suite that belong to the quick ring."""
+
+    tests: tuple[str, ...] = ()
+    """Their folders, files or names, below tests/; empty for all of the suite."""
+    without: tuple[str, ...] = ()
+    """Those among them that take long, and belong to the thorough ring."""
+    sample: Mapping[str, str] = {}
+    """Variables that make them a sample; then the thorough ring runs them too, as a whole."""
+    budget_s: int = 0
+
+
 class Suite(NamedTuple):
     """A kind of test: how pytest selects it, and the programs that it needs."""
 
@@ -48,6 +66,8 @@ class Suite(NamedTuple):
     processes: int = 1
     """How many processes share its tests: more than one only if the tests are independent."""
     budget_s: int = 0
+    """Of the thorough ring."""
+    quick: QuickPart | None = None
 
 
 class Outcome(NamedTuple):
@@ -73,6 +93,16 @@ SUITES: Final = (
         ("tools.broker.archive",),
         processes=3,
         budget_s=1050,
+        quick=QuickPart(
+            (
+                "broker/test_kill.py::test_a_kill_on_either_fast_path_leaves_every_record_with_one_fate",
+                "broker/test_by_address.py",
+                "broker/test_bridge.py::test_sigterm_under_load_ends_in_time_and_loses_nothing",
+                "broker/test_command_line.py::test_an_operator_finds_out_why_a_record_was_dropped_and_lets_it_through",
+                "broker/test_readme.py",
+            ),
+            budget_s=90,
+        ),
     ),
     Suite(
         "spark",
@@ -81,6 +111,13 @@ SUITES: Final = (
         ("tools.spark_archive",),
         folder="spark",
         budget_s=1250,
+        quick=QuickPart(
+            (
+                "spark/test_tables.py::test_each_committed_message_is_a_row_once_and_no_aborted_one_is",
+                "spark/test_backfill.py::test_the_verdicts_are_those_of_the_service_in_the_same_order",
+            ),
+            budget_s=180,
+        ),
     ),
     Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=550),
     Suite(
@@ -91,26 +128,63 @@ SUITES: Final = (
         folder="image",
         budget_s=720,
     ),
-    Suite("unit", UNIT, processes=2, budget_s=500),
-    Suite("security", "security", JAVA, folder="security", budget_s=60),
-    Suite("simulation", "simulation", folder="simulation", budget_s=240),
+    Suite(
+        "unit",
+        UNIT,
+        processes=2,
+        budget_s=150,
+        quick=QuickPart(
+            without=(
+                "mutation",
+                "unit/bench",
+                "unit/tools",
+                "unit/test_import_rules.py",
+                "unit/service/cli/test_visible.py",
+                "api/test_odd_input.py",
+                "cases/test_manners.py",
+                "fuzz",
+            ),
+            budget_s=330,
+        ),
+    ),
+    Suite("security", "security", JAVA, folder="security", quick=QuickPart(budget_s=60)),
+    Suite(
+        "simulation",
+        "simulation",
+        folder="simulation",
+        budget_s=240,
+        quick=QuickPart(
+            (
+                "simulation/test_simulation.py::test_every_invariant_holds_whatever_step_is_the_last",
+                "simulation/test_simulation.py::test_every_invariant_holds_on_the_compiled_path_too",
+            ),
+            sample={"RINGFENCE_SIM_RUNS": "500"},
+            budget_s=120,
+        ),
+    ),
     Suite(
         "browser", "browser", ("chromium", "chromedriver", *JAVA), folder="browser", budget_s=260
     ),
-    Suite("oracle", "oracle", JAVA, folder="oracle", budget_s=60),
+    Suite("oracle", "oracle", JAVA, folder="oracle", quick=QuickPart(budget_s=60)),
 )
 """In starting order: first those that take longest and mostly wait, then those that mostly
 compute, so that both cores are busy to the end."""
 
 
-def main(names: Sequence[str]) -> int:
-    """Run the named suites, or all; return 1 if anything failed."""
-    chosen = [suite for suite in SUITES if not names or suite.name in names]
+def main(words: Sequence[str]) -> int:
+    """Run a ring, or those of its suites that are named; return 1 if anything failed."""
+    ring, names = cast("Ring", words[0]), words[1:]
+    assert ring in get_args(Ring), ring
+    chosen = [
+        suite
+        for suite in SUITES
+        if (not names or suite.name in names) and arguments_of(suite, ring) is not None
+    ]
     REPORTS.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
     lanes = ThreadPoolExecutor(LANES)
     try:
-        outcomes = list(lanes.map(run, chosen))
+        outcomes = list(lanes.map(partial(run, ring=ring), chosen))
     finally:
         lanes.shutdown(cancel_futures=True)
     show(outcomes, "kind")
@@ -139,18 +213,42 @@ def missing(suite: Suite) -> list[str]:
     return [program for program in suite.needs if shutil.which(program) is None]
 
 
-def run(suite: Suite) -> Outcome:
-    """Run one suite in a process of its own; a crash counts as a failure."""
+def arguments_of(suite: Suite, ring: Ring) -> Sequence[str] | None:
+    """Return pytest's arguments for the tests of a suite in a ring; None if there are none."""
+    whole, quick = [f"tests/{suite.folder}", *ignored(suite)], suite.quick
+    if quick is None:
+        return whole if ring == "thorough" else None
+    if ring == "quick":
+        return [*(_paths(quick.tests) or whole), *_without(quick.without)]
+    if quick.sample:
+        return whole
+    if quick.tests:
+        return [*whole, *_without(quick.tests)]
+    return _paths(quick.without) or None
+
+
+def _paths(tests: Sequence[str]) -> list[str]:
+    return [f"tests/{each}" for each in tests]
+
+
+def _without(tests: Sequence[str]) -> list[str]:
+    return [f"--deselect=tests/{each}" for each in tests]
+
+
+def run(suite: Suite, ring: Ring) -> Outcome:
+    """Run a suite's tests of a ring in a process of its own; a crash counts as a failure."""
     if absent := missing(suite):
         return Outcome(suite.name, 0, 0, 0, 0.0, f"not run: {', '.join(absent)} not installed")
     say(f"{suite.name} started")
-    started_s, log = time.monotonic(), REPORTS / f"{suite.name}.log"
-    outcome, cpu_s = _run(suite, log)
+    started_s, log = time.monotonic(), REPORTS / f"{ring}-{suite.name}.log"
+    outcome, cpu_s = _run(suite, ring, log)
     seconds = time.monotonic() - started_s
     counts = f"{outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
     output = log.read_text(encoding="utf-8", errors="replace") if outcome.failed else ""
     say(f"{output}{suite.name}: {counts} in {seconds:.0f} s")
-    return outcome._replace(seconds=seconds, cpu_s=cpu_s, budget_s=suite.budget_s)
+    quick = suite.quick if ring == "quick" else None
+    budget_s = suite.budget_s if quick is None else quick.budget_s
+    return outcome._replace(seconds=seconds, cpu_s=cpu_s, budget_s=budget_s)
 
 
 def say(lines: str) -> None:
@@ -159,17 +257,19 @@ def say(lines: str) -> None:
         print(lines, flush=True)
 
 
-def _run(suite: Suite, log: Path) -> tuple[Outcome, float]:
-    report = REPORTS / f"{suite.name}.xml"
+def _run(suite: Suite, ring: Ring, log: Path) -> tuple[Outcome, float]:
+    report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     pytest = ["pytest", "-q", "--tb=short", f"--junitxml={report}", "-m", suite.marks]
-    pytest += [f"tests/{suite.folder}", *ignored(suite)]
+    pytest += arguments_of(suite, ring) or []
     if suite.processes > 1:
         # Tests that share an expensive fixture belong to one group and run in one process.
         pytest += ["-n", str(suite.processes), "--dist", "loadgroup"]
     # Each suite has its own range of ports, because a chosen port is bound only later.
     number = [each.name for each in SUITES].index(suite.name)
     env = {"RINGFENCE_PORTS": f"{number}/{len(SUITES)}"}
+    if ring == "quick" and suite.quick is not None:
+        env |= suite.quick.sample
     code, cpu_s = 0, 0.0
     with log.open("wb") as output:
         for words in (*([module] for module in suite.first), pytest):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools import suites
-from tools.suites import SUITES, Suite, counted, main
+from tools.suites import SUITES, QuickPart, Suite, arguments_of, counted, main
 
 TESTS = Path(__file__).parents[2]
 
@@ -42,12 +42,40 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_suite_whose_module_fails_has_failed_and_shows_what_it_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main([]) == 1
+    assert main(["thorough"]) == 1
     told = capsys.readouterr().out
     assert "here I am\nno room\none: 0 passed, 1 failed" in told
     assert "breaks failed" in told
     assert "not run: no-such not installed" in told
     assert "0 passed, 1 failed, 0 skipped in" in told
+
+
+def test_each_test_is_in_one_ring() -> None:
+    some = Suite("a", "a", folder="a", quick=QuickPart(("a/one.py",)))
+    assert arguments_of(some, "quick") == ["tests/a/one.py"]
+    assert arguments_of(some, "thorough") == ["tests/a", "--deselect=tests/a/one.py"]
+    most = Suite("a", "a", folder="a", quick=QuickPart(without=("a/slow.py",)))
+    assert arguments_of(most, "quick") == ["tests/a", "--deselect=tests/a/slow.py"]
+    assert arguments_of(most, "thorough") == ["tests/a/slow.py"]
+    every = Suite("a", "a", folder="a", quick=QuickPart())
+    assert (arguments_of(every, "quick"), arguments_of(every, "thorough")) == (["tests/a"], None)
+    none = Suite("a", "a", folder="a")
+    assert (arguments_of(none, "quick"), arguments_of(none, "thorough")) == (None, ["tests/a"])
+
+
+def test_a_sample_is_run_as_a_whole_in_the_other_ring() -> None:
+    some = Suite("a", "a", folder="a", quick=QuickPart(("a/one.py",), sample={"RUNS": "9"}))
+    assert arguments_of(some, "quick") == ["tests/a/one.py"]
+    assert arguments_of(some, "thorough") == ["tests/a"]
+
+
+def test_the_tests_that_a_ring_names_are_there() -> None:
+    for quick in (suite.quick for suite in SUITES if suite.quick is not None):
+        for named in (*quick.tests, *quick.without):
+            file, _, test = named.partition("::")
+            path = TESTS / file
+            assert path.exists(), named
+            assert not test or f"def {test.partition('[')[0]}(" in path.read_text("utf-8"), named
 
 
 @pytest.mark.parametrize("name", [suite.name for suite in SUITES if suite.name != "unit"])

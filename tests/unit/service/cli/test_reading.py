@@ -140,6 +140,9 @@ def test_tail_tells_each_that_comes_once_and_waits_for_a_service_that_is_away(
     )
     clock = SimpleNamespace(sleep=lambda _s: next(steps)())
     monkeypatch.setattr("ringfence_service.cli.dead_letters.time", clock)
+    waited_s: list[float] = []  # between requests that are sent again
+    patience = SimpleNamespace(monotonic=lambda: sum(waited_s), sleep=waited_s.append)
+    monkeypatch.setattr("ringfence_service.cli.http.time", patience)
     ran = shell("dead-letter", "tail", "--json", "--timeout", str(LIMIT_S))
     assert [json.loads(line)["partition"] for line in ran.out.splitlines()] == [0, 1]
     assert ran.err.count("Waiting …") == 1
