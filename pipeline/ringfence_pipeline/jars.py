@@ -14,7 +14,7 @@ from typing import Final
 from ringfence_pipeline.errors import USAGE, PipelineError
 from ringfence_pipeline.steps import say
 
-CHECKOUT_JARS: Final = Path(__file__).parents[1] / ".run" / "spark-jars"
+CHECKOUT_JARS: Final = Path(__file__).parents[2] / ".run" / "spark-jars"
 _POM: Final = Path(__file__).with_name("jars.pom.xml")
 _SUMS: Final = Path(__file__).with_name("jars.sha256")
 _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

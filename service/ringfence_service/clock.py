@@ -62,5 +62,5 @@ def product_version() -> str:
     try:
         return version(_DISTRIBUTION)
     except PackageNotFoundError:
-        project_file = Path(__file__).parents[1] / "pyproject.toml"
+        project_file = Path(__file__).parents[2] / "pyproject.toml"
         return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])
