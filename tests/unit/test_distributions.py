@@ -17,6 +17,8 @@ import pytest
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
+from ringfence_pipeline.jars import CHECKOUT_JARS
+from ringfence_service import clock
 from ringfence_service.clock import product_version
 from tests.support.shadowing import shadowing
 from tools.source_roots import SOURCE_ROOTS
@@ -156,3 +158,12 @@ def test_the_source_roots_are_the_same_wherever_they_are_listed() -> None:
     assert document["hatch"]["build"]["dev-mode-dirs"] == [".", *SOURCE_ROOTS]
     assert document["pytest"]["ini_options"]["pythonpath"] == [".", *SOURCE_ROOTS]
     assert document["mypy"]["mypy_path"] == [*SOURCE_ROOTS]
+
+
+def test_a_checkout_finds_its_jars_and_its_version_at_its_top(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clock, "_DISTRIBUTION", "not-installed")
+    assert CHECKOUT_JARS.parents[1] == ROOT
+    server = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert product_version() == server["version"]
