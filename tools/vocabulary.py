@@ -22,7 +22,7 @@ from tools.source_roots import SOURCE_ROOTS
 
 PRODUCT: Final = SOURCE_ROOTS
 SHARED: Final = {
-    "AddressSettings": "the API's document of what service.config calls the same",
+    "AddressSettings": "the API's document of what ringfence_service.config calls the same",
     "DeadLetter": "the header names in the client library, and the API's document",
     "Publisher": "the client library's class, and the API's document",
 }

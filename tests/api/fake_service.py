@@ -74,7 +74,7 @@ from ringfence_service.queries.settings import (
     EvictionQuery,
 )
 from ringfence_service.queries.status import (
-    Counts,
+    NO_COUNTS,
     PartitionStatus,
     RouteCounts,
     ServiceInfo,
@@ -125,7 +125,7 @@ RUNNING = ServiceStatus(
     group_id="ringfence",
     started_at=STARTED_AT,
     partitions=(RUNNING_PARTITION,),
-    counts=Counts(
+    counts=NO_COUNTS.more(
         records_consumed=10,
         records_accepted=8,
         duplicates=1,

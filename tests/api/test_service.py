@@ -45,6 +45,12 @@ def test_the_status_tells_what_is_applied_and_what_is_not(
     assert "ringfence_config_revision 7.0" in client.get("/metrics").text
 
 
+def test_every_member_of_the_status_is_described_and_always_there(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()["components"]["schemas"]["Status"]
+    assert schema["required"] == list(schema["properties"])
+    assert all("description" in each for each in schema["properties"].values())
+
+
 def test_metrics_parse_and_count_requests_by_template(client: TestClient) -> None:
     client.get("/v1/addresses/secret-name")
     client.get("/no/such/path")

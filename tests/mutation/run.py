@@ -290,7 +290,8 @@ def _in_process(work: object) -> None:
 
 def _others(packages: Sequence[str]) -> list[str]:
     own = {*packages, "tests", "conftest", "__main__"}
-    return sorted(name for name in sys.modules if name.split(".")[0] not in own)
+    tops = ((name, name.partition(".")[0]) for name in sys.modules)
+    return sorted(name for name, top in tops if top not in own and not top.startswith("ringfence"))
 
 
 def _tell(text: str) -> None:

@@ -216,7 +216,7 @@ MUTANTS: Final = (
     Mutant(
         "a commit that timed out may be aborted",
         "service/ringfence_service/processor/transaction.py",
-        "            request, self._suspect = Request.COMMIT_AGAIN, True\n",
+        "            request, self._suspect = TransactionRequest.COMMIT_AGAIN, True\n",
         "            self._suspect = True\n",
         left_out="the client refuses to abort while a commit is in progress, and the life ends",
     ),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -283,43 +284,48 @@ def test_a_wrong_configuration_and_a_folder_without_a_backfill_are_reported(
     assert "is not the folder of a backfill" in no_backfill.stderr
 
 
-class FailingQuery(NamedTuple):
-    """A query that fails at once."""
+class FakeQuery(NamedTuple):
+    """A query that ends at once, by a failure or by itself, as a user may interrupt it."""
 
-    text: str
-
-    def awaitTermination(self, _timeout_s: float) -> bool:  # noqa: N802 - Spark's name
-        raise StreamingQueryException(self.text)
-
-    def stop(self) -> None:
-        pass
-
-
-class EndedQuery(NamedTuple):
-    """A query that has done its work."""
+    failure: str | None = None
+    lastProgress: object = None  # noqa: N815 - Spark's name
+    is_interrupted: bool = False
 
     def awaitTermination(self, _timeout_s: float) -> bool:  # noqa: N802 - Spark's name
+        if self.is_interrupted:
+            signal.raise_signal(signal.SIGTERM)
+        if self.failure is not None:
+            raise StreamingQueryException(self.failure)
         return True
 
     def stop(self) -> None:
         pass
 
 
-LATE: Final = FailingQuery("Python worker failed to connect back.")
+LATE: Final = FakeQuery("Python worker failed to connect back.")
 
 
 @pytest.mark.parametrize(
     ("starts", "told"),
     [
-        ([LATE, LATE, EndedQuery()], None),
+        ([LATE, LATE, FakeQuery()], None),
         ([LATE] * 5, "took too long to start"),
-        ([LATE, FailingQuery("TopicAuthorizationException")], "check the rights"),
+        ([LATE] * 4 + [LATE._replace(lastProgress={"batchId": 7})] + [LATE] * 4, "took too long"),
+        ([LATE, FakeQuery("TopicAuthorizationException")], "check the rights"),
     ],
 )
 def test_a_query_whose_python_worker_starts_late_is_started_again(
-    starts: Sequence[FailingQuery | EndedQuery], told: str | None
+    starts: Sequence[FakeQuery], told: str | None
 ) -> None:
     left = list(starts)
     with nullcontext() if told is None else pytest.raises(PipelineError, match=told):
         run_query(lambda: cast("StreamingQuery", left.pop(0)), "b:9092", once=True)
+    assert not left
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_an_interrupt_is_obeyed_although_the_query_fails_then(*, once: bool) -> None:
+    left = [LATE._replace(is_interrupted=True)]
+    with pytest.raises(KeyboardInterrupt) if once else nullcontext():
+        run_query(lambda: cast("StreamingQuery", left.pop(0)), "b:9092", once=once)
     assert not left

@@ -39,7 +39,7 @@ PLANTS = {
         "import confluent_kafka",
     ),
     "State knows no Kafka": ("state/ringfence_state/cache.py", "import confluent_kafka"),
-    "Only state.rocksdb_store imports RocksDB": (
+    "Only ringfence_state.rocksdb_store imports RocksDB": (
         "service/ringfence_service/processor/loop.py",
         "import rocksdict",
     ),

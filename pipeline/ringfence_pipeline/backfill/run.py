@@ -7,6 +7,7 @@ same batch on the state before it; rows of it that are listed in the table are n
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -334,9 +335,12 @@ _WAIT_S: Final = 1
 """How long one call into Spark may block: Ctrl-C and SIGTERM are obeyed between calls."""
 
 _STARTS_MAX: Final = 5
-"""How often a query is started. Spark gives a Python worker ten seconds to connect, which no
-setting changes, and a busy machine may take longer to start one; the first start of five that is
-late brings the worker's modules into memory, so a second late one is rare."""
+"""How many times at most a query is started before it has done a batch.
+
+Spark gives a Python worker ten seconds to connect, which no setting changes, and a busy machine may
+take longer to start one. A late start has loaded the worker's modules into memory already, so a
+second one is rarely late. A worker that can never start fails in the same way, five times.
+"""
 
 STREAM_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -530,24 +534,24 @@ def run_query(start: Callable[[], StreamingQuery], servers: str, *, once: bool) 
     repeats the batch in which it failed. An interrupt ends a continuous run in order; of a single
     run it raises KeyboardInterrupt.
     """
-    starts = 1
-    while True:
-        try:
-            return _wait(start(), once=once)
-        except StreamingQueryException as error:
-            text = failure_text(error)
-            if starts == _STARTS_MAX or not is_worker_late(text):
-                raise query_failed("verdicts", servers, text) from error
-        starts += 1
-
-
-def _wait(query: StreamingQuery, *, once: bool) -> None:
-    try:
-        with stop_requests() as stop:
-            while not (stop.is_set() or query.awaitTermination(_WAIT_S)):
-                pass
-    finally:
-        query.stop()
+    starts = 0
+    with stop_requests() as stop:
+        while not stop.is_set():
+            query = start()
+            starts += 1
+            try:
+                while not (stop.is_set() or query.awaitTermination(_WAIT_S)):
+                    pass
+                break
+            except StreamingQueryException as error:
+                text = failure_text(error)
+                if query.lastProgress is not None:
+                    starts = 1
+                if starts == _STARTS_MAX or not is_worker_late(text):
+                    raise query_failed("verdicts", servers, text) from error
+            finally:
+                query.stop()
+            sys.stderr.write("A Python worker took too long to start; starting again.\n")
     if stop.is_set() and once:
         raise KeyboardInterrupt
 

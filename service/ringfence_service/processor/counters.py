@@ -14,7 +14,7 @@ from ringfence_client.headers import REPEATED
 from ringfence_service.config.addresses import home_of
 from ringfence_service.dedup.plan import NO_TIME_MS, BatchCounts, Plan
 from ringfence_service.processor.unchecked import RouteTotals, count_unchecked
-from ringfence_service.queries.status import Counts
+from ringfence_service.queries.status import NO_COUNTS, Counts
 from ringfence_service.telemetry.metrics import Metrics
 
 
@@ -22,7 +22,7 @@ from ringfence_service.telemetry.metrics import Metrics
 class RunningTotals:
     """Totals since the process started."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: Counts = NO_COUNTS
     routes: RouteTotals = field(default_factory=RouteTotals)
 
     def add(self, plan: Plan, now_ms: int) -> None:

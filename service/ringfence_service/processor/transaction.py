@@ -37,7 +37,7 @@ from ringfence_state.model import Edit, PartitionId
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class Request(Enum):
+class TransactionRequest(Enum):
     """A request of a transaction to the broker."""
 
     SEND = "any before the commit"
@@ -54,33 +54,33 @@ class Action(Enum):
     GIVE_UP = "only the broker knows the outcome: a new life asks it"
 
 
-ACTIONS: Final[Mapping[tuple[Request, Recovery], Action]] = {
-    (Request.SEND, Recovery.RETRY): Action.REPEAT,
-    (Request.SEND, Recovery.ABORT): Action.ABORT,
-    (Request.SEND, Recovery.REBUILD): Action.GIVE_UP,
-    (Request.COMMIT, Recovery.RETRY): Action.REPEAT,
-    (Request.COMMIT, Recovery.ABORT): Action.ABORT,
-    (Request.COMMIT, Recovery.REBUILD): Action.GIVE_UP,
-    (Request.COMMIT_AGAIN, Recovery.RETRY): Action.REPEAT,
+ACTIONS: Final[Mapping[tuple[TransactionRequest, Recovery], Action]] = {
+    (TransactionRequest.SEND, Recovery.RETRY): Action.REPEAT,
+    (TransactionRequest.SEND, Recovery.ABORT): Action.ABORT,
+    (TransactionRequest.SEND, Recovery.REBUILD): Action.GIVE_UP,
+    (TransactionRequest.COMMIT, Recovery.RETRY): Action.REPEAT,
+    (TransactionRequest.COMMIT, Recovery.ABORT): Action.ABORT,
+    (TransactionRequest.COMMIT, Recovery.REBUILD): Action.GIVE_UP,
+    (TransactionRequest.COMMIT_AGAIN, Recovery.RETRY): Action.REPEAT,
     # An abort of what may be committed would read committed records again.
-    (Request.COMMIT_AGAIN, Recovery.ABORT): Action.GIVE_UP,
-    (Request.COMMIT_AGAIN, Recovery.REBUILD): Action.GIVE_UP,
-    (Request.ABORT, Recovery.RETRY): Action.REPEAT,
-    (Request.ABORT, Recovery.ABORT): Action.GIVE_UP,
-    (Request.ABORT, Recovery.REBUILD): Action.GIVE_UP,
+    (TransactionRequest.COMMIT_AGAIN, Recovery.ABORT): Action.GIVE_UP,
+    (TransactionRequest.COMMIT_AGAIN, Recovery.REBUILD): Action.GIVE_UP,
+    (TransactionRequest.ABORT, Recovery.RETRY): Action.REPEAT,
+    (TransactionRequest.ABORT, Recovery.ABORT): Action.GIVE_UP,
+    (TransactionRequest.ABORT, Recovery.REBUILD): Action.GIVE_UP,
 }
 """By the request and what its error means for the transaction."""
 
-PAST_DEADLINE: Final[Mapping[Request, Action]] = {
-    Request.SEND: Action.ABORT,
-    Request.COMMIT: Action.GIVE_UP,
-    Request.COMMIT_AGAIN: Action.GIVE_UP,
-    Request.ABORT: Action.GIVE_UP,
+PAST_DEADLINE: Final[Mapping[TransactionRequest, Action]] = {
+    TransactionRequest.SEND: Action.ABORT,
+    TransactionRequest.COMMIT: Action.GIVE_UP,
+    TransactionRequest.COMMIT_AGAIN: Action.GIVE_UP,
+    TransactionRequest.ABORT: Action.GIVE_UP,
 }
 """What follows instead of a repetition once the time of the request is up."""
 
 
-def action_after(request: Request, fault: KafkaFailure, *, is_late: bool) -> Action:
+def action_after(request: TransactionRequest, fault: KafkaFailure, *, is_late: bool) -> Action:
     """Return what follows when a request fails, before or after its deadline."""
     action = ACTIONS[request, fault.remedy]
     return PAST_DEADLINE[request] if is_late and action is Action.REPEAT else action
@@ -373,7 +373,7 @@ class TransactionManager:
         OutcomeUnknownError if only the broker knows.
         """
         started_s = self._clock.monotonic_s()
-        request = Request.COMMIT
+        request = TransactionRequest.COMMIT
         while True:
             self._on_wait(self._waited_s(started_s))
             try:
@@ -393,7 +393,7 @@ class TransactionManager:
                 raise OutcomeUnknownError(fault)
             if action is Action.GIVE_UP:
                 raise OutcomeUnknownError(fault)
-            request, self._suspect = Request.COMMIT_AGAIN, True
+            request, self._suspect = TransactionRequest.COMMIT_AGAIN, True
 
     def _abort(
         self, producer: Producer, plan: Plan, cause: KafkaFailure, began_s: float
@@ -410,7 +410,9 @@ class TransactionManager:
             self._await_reports(producer)
         if cause.remedy is not Recovery.REBUILD:
             try:
-                self._run(lambda: producer.abort_transaction(_STEP_TIMEOUT_S), Request.ABORT)
+                self._run(
+                    lambda: producer.abort_transaction(_STEP_TIMEOUT_S), TransactionRequest.ABORT
+                )
             except OutcomeUnknownError as error:
                 if error.fault.remedy is not Recovery.REBUILD:
                     raise OutcomeUnknownError(cause) from None
@@ -429,8 +431,10 @@ class TransactionManager:
         is_fenced = fault.fenced and not fault.of_group
         return is_fenced and self._waited_s(began_s) > self._timeout_s
 
-    def _run(self, step: Callable[[], None], request: Request = Request.SEND) -> None:
-        """Repeat a step until it succeeds, is refused, or its time is up."""
+    def _run(
+        self, step: Callable[[], None], request: TransactionRequest = TransactionRequest.SEND
+    ) -> None:
+        """Repeat a step until it succeeds; raise what `ACTIONS` says of its failure."""
         started_s = self._clock.monotonic_s()
         while True:
             self._on_wait(self._waited_s(started_s))

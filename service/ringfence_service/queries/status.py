@@ -8,7 +8,7 @@ so neither side waits for the other.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from operator import add
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -109,46 +109,50 @@ class RouteCounts(NamedTuple):
 class Counts(BaseModel):
     """Counters since the service started, which only grow, and the time of its last commit.
 
-    The fields are declared here alone: the document of the API inherits them with their sentences.
+    The fields are declared here alone: the document of the API inherits them with their
+    descriptions.
     """
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    records_consumed: int = 0
+    records_consumed: int
     """Records read from inputs."""
-    records_accepted: int = 0
-    """Of the records consumed, those accepted. These, the duplicates, those refused and those that
-    wait for their group add up to the records consumed."""
-    duplicates: int = 0
+    records_accepted: int
+    """Of the records consumed, those accepted; all others are duplicates, refused or waiting."""
+    duplicates: int
     """Of the records consumed, those that are duplicates."""
-    refused: int = 0
+    refused: int
     """Of the records consumed, those that were dead-lettered for another reason."""
-    dead_letters: int = 0
+    dead_letters: int
     """Records written to dead-letter topics, also those by redrives."""
-    redriven: int = 0
+    redriven: int
     """Dead letters that redrives decided again."""
-    redriven_accepted: int = 0
+    redriven_accepted: int
     """Of the redriven dead letters, those accepted."""
-    transactions_committed: int = 0
+    transactions_committed: int
     """Transactions that were committed."""
-    transactions_aborted: int = 0
+    transactions_aborted: int
     """Transactions that were aborted."""
-    last_commit_at: datetime | None = None
+    last_commit_at: datetime | None
     """When the last transaction was committed; null before the first."""
+
+    def more(self, last_commit_at: datetime | None = None, **added: int) -> "Counts":
+        """Return the counts with these numbers added, and the new time if there is one."""
+        values: dict[str, Any] = {name: getattr(self, name) + one for name, one in added.items()}
+        if last_commit_at is not None:
+            values["last_commit_at"] = last_commit_at
+        return self.model_copy(update=values)
 
     def plus(self, other: "Counts") -> "Counts":
         """Return the sums, and the later time."""
-        sums: dict[str, Any] = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in Counts.model_fields
-            if name != "last_commit_at"
-        }
+        added = other.model_dump(exclude={"last_commit_at"})
         times = filter(None, (self.last_commit_at, other.last_commit_at))
-        return Counts(**sums, last_commit_at=max(times, default=None))
+        return self.more(max(times, default=None), **added)
 
-    def more(self, last_commit_at: datetime | None = None, **added: int) -> "Counts":
-        """Return the counts after something has happened."""
-        return self.plus(Counts(last_commit_at=last_commit_at, **added))
+
+_NUMBERS: Final = Counts.model_fields.keys() - {"last_commit_at"}
+NO_COUNTS: Final = Counts.model_validate(dict.fromkeys(_NUMBERS, 0) | {"last_commit_at": None})
+"""The counts of a process that has done nothing."""
 
 
 class ServiceStatus(NamedTuple):
@@ -161,7 +165,7 @@ class ServiceStatus(NamedTuple):
     group_id: str
     started_at: datetime
     partitions: tuple[PartitionStatus, ...]
-    counts: Counts = Counts()
+    counts: Counts = NO_COUNTS
     complete: bool = False
     """True when every partition of every input is among `partitions`."""
     partitions_total: int = 0

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from ringfence_service.config.tasks import Task
 from ringfence_service.queries.status import (
+    NO_COUNTS,
     Counts,
     PartitionStatus,
     RouteCounts,
@@ -16,7 +17,7 @@ from ringfence_service.queries.status import (
 class CumulativeCounts(NamedTuple):
     """Counts of processes that followed each other, in all and by route."""
 
-    counts: Counts = Counts()
+    counts: Counts = NO_COUNTS
     routes: tuple[RouteCounts, ...] = ()
 
     @classmethod
@@ -38,7 +39,7 @@ def _summed(
     return tuple(found[route] for route in sorted(found))
 
 
-NO_COUNTS: Final = CumulativeCounts()
+NOTHING_COUNTED: Final = CumulativeCounts()
 
 
 class WorkerState(NamedTuple):
@@ -65,7 +66,7 @@ def instance_status(
     """
     phase, waiting_for = _phase(states, has_run=has_run, stopping=stopping)
     known = [each.status for each in states if each.status is not None]
-    counts = NO_COUNTS
+    counts = NOTHING_COUNTED
     for each in (*(state.past for state in states), *map(CumulativeCounts.of, known)):
         counts = counts.plus(each)
     return initial._replace(

@@ -38,7 +38,7 @@ from ringfence_service.supervisor.protocol import (
     WorkerReport,
     WorkerSetup,
 )
-from ringfence_service.supervisor.status import NO_COUNTS, CumulativeCounts, WorkerState
+from ringfence_service.supervisor.status import NOTHING_COUNTED, CumulativeCounts, WorkerState
 from ringfence_service.telemetry.aggregation import MetricFamily, counted, joined
 
 Reply = Answer | tuple[MetricFamily, ...]
@@ -138,7 +138,7 @@ class WorkerHandle:
         self._channel: Channel[ToSupervisor, ToWorker] | None = None
         self._report: WorkerReport | None = None
         self._alive_s = 0.0
-        self._past, self._past_families = NO_COUNTS, tuple[MetricFamily, ...]()
+        self._past, self._past_families = NOTHING_COUNTED, tuple[MetricFamily, ...]()
         self._families: tuple[MetricFamily, ...] = ()
         self._fenced_s = float("-inf")
         self._resumes = False

@@ -280,7 +280,7 @@ def test_pipeline_without_spark_says_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    for name in [each for each in sys.modules if each.partition(".")[0] == "pipeline"]:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "ringfence_pipeline"]:
         monkeypatch.delitem(sys.modules, name)
     _, told = run("pipeline", "tables", "--target", "tables", code=2)
     assert 'pip install "ringfence-server[spark]"' in told

@@ -23,9 +23,9 @@ from ringfence_service.processor.transaction import (
     SLOW,
     Action,
     OutcomeUnknownError,
-    Request,
     TransactionAbortedError,
     TransactionManager,
+    TransactionRequest,
     _ChangelogWriter,
     action_after,
 )
@@ -58,7 +58,7 @@ class AtOnce(Chance):
 
 EVERY_FAILURE = [
     (request, remedy, is_late)
-    for request in Request
+    for request in TransactionRequest
     for remedy in Recovery
     for is_late in (False, True)
 ]
@@ -66,18 +66,18 @@ EVERY_FAILURE = [
 
 @pytest.mark.parametrize(("request_", "remedy", "is_late"), EVERY_FAILURE)
 def test_a_request_that_fails_has_one_action_that_keeps_what_may_be_committed(
-    request_: Request, remedy: Recovery, *, is_late: bool
+    request_: TransactionRequest, remedy: Recovery, *, is_late: bool
 ) -> None:
     action = action_after(request_, SLOW._replace(remedy=remedy), is_late=is_late)
     if action is Action.REPEAT:
         assert remedy is Recovery.RETRY
         assert not is_late
     if action is Action.ABORT:
-        assert request_ in {Request.SEND, Request.COMMIT}
+        assert request_ in {TransactionRequest.SEND, TransactionRequest.COMMIT}
         assert remedy is not Recovery.REBUILD
-    if request_ is not Request.SEND and is_late:
+    if request_ is not TransactionRequest.SEND and is_late:
         assert action is not Action.ABORT or remedy is Recovery.ABORT
-    assert len(ACTIONS) == len(Request) * len(Recovery)
+    assert len(ACTIONS) == len(TransactionRequest) * len(Recovery)
 
 
 class Bench:

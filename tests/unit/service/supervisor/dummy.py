@@ -24,7 +24,7 @@ from ringfence_service.queries.ids import (
     ImportAnswer,
     ImportIds,
 )
-from ringfence_service.queries.status import Counts, PartitionStatus, ServicePhase, ServiceStatus
+from ringfence_service.queries.status import NO_COUNTS, PartitionStatus, ServicePhase, ServiceStatus
 from ringfence_service.supervisor.heap import memory_bytes
 from ringfence_service.supervisor.protocol import (
     Channel,
@@ -58,7 +58,7 @@ def status_of(worker: int, workers: int) -> ServiceStatus:
     return nothing._replace(
         phase="running",
         partitions=owned,
-        counts=Counts(records_consumed=10),
+        counts=NO_COUNTS.more(records_consumed=10),
         partitions_total=PARTITIONS,
         hops=("inputs",),
     )

@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 
 from ringfence_service.config.tasks import Hop, Task
-from ringfence_service.queries.status import Counts, PartitionStatus, RouteCounts, ServiceStatus
+from ringfence_service.queries.status import NO_COUNTS, PartitionStatus, RouteCounts, ServiceStatus
 from ringfence_service.supervisor.status import (
-    NO_COUNTS,
+    NOTHING_COUNTED,
     CumulativeCounts,
     WorkerState,
     instance_status,
@@ -32,9 +32,9 @@ def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> W
         phase="running",
         partitions=owned(*numbers, topic=hop.value),
         partitions_total=total,
-        counts=Counts(records_consumed=10, redriven=2, last_commit_at=START),
+        counts=NO_COUNTS.more(records_consumed=10, redriven=2, last_commit_at=START),
     )
-    return WorkerState(Task(worker, hop), status, NO_COUNTS, None, has_run=True)
+    return WorkerState(Task(worker, hop), status, NOTHING_COUNTED, None, has_run=True)
 
 
 def waiting(standing: WorkerState, sentence: str) -> WorkerState:
@@ -48,7 +48,7 @@ def whole(*standings: WorkerState, has_run: bool = True, stopping: bool = False)
 
 
 def test_partitions_are_united_and_counts_summed() -> None:
-    past = CumulativeCounts(Counts(records_consumed=5, last_commit_at=LATER, redriven=1))
+    past = CumulativeCounts(NO_COUNTS.more(records_consumed=5, last_commit_at=LATER, redriven=1))
     told = whole(part(0, 0, 2)._replace(past=past), part(1, 1, 3))
     assert [each.partition for each in told.partitions] == [0, 1, 2, 3]
     assert (told.phase, told.waiting_for) == ("running", None)
@@ -63,7 +63,7 @@ def test_counts_of_a_route_are_summed_over_workers_and_their_predecessors() -> N
         assert state.status is not None
         return state._replace(status=state.status._replace(routes=routes))
 
-    past = NO_COUNTS._replace(routes=(RouteCounts("b", 1, 1, 1, 1, 1, 3, 2, 1),))
+    past = NOTHING_COUNTED._replace(routes=(RouteCounts("b", 1, 1, 1, 1, 1, 3, 2, 1),))
     orders, other = RouteCounts("a", 2, 1), RouteCounts("b", 7, compared=4)
     told = whole(counting(0, orders, other)._replace(past=past), counting(1, orders))
     assert told.routes == (RouteCounts("a", 4, 2), RouteCounts("b", 8, 1, 1, 1, 1, 7, 2, 1))

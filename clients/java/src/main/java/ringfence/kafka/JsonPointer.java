@@ -12,7 +12,7 @@ import java.util.regex.Pattern;
  * route, the text of a member is the text of a string, or a number or boolean as it stands there.
  */
 final class JsonPointer {
-    /** Levels of objects and arrays; a route has the same limit (service/schemas/limits.py). */
+    /** Levels of objects and arrays; a route has the same limit (service/ringfence_service/schemas/limits.py). */
     private static final int DEPTH_MAX = 500;
     private static final Pattern INDEX = Pattern.compile("0|[1-9][0-9]{0,8}");
     private static final Pattern LITERAL = Pattern.compile(
