@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -53,9 +53,27 @@ def main() -> None:
     try:
         app(prog_name="ringfence")
     except ExitError as error:
-        for sentence in error.sentence.split("\n"):
-            _say(f"ringfence: {sentence}", err=True)
+        _report(error)
         raise SystemExit(error.exit_code) from None
+
+
+def _leave_after(program: Callable[[T], int], config: T) -> NoReturn:
+    """Run a program until it ends, and leave with its exit code, also if it fails.
+
+    Threads of the Kafka clients and the API still run then. A normal exit waits for them, and one
+    that needs Python while it is taken down can change the exit code.
+    """
+    try:
+        code = program(config)
+    except ExitError as error:
+        _report(error)
+        code = error.exit_code
+    leave(code)
+
+
+def _report(error: ExitError) -> None:
+    for sentence in error.sentence.split("\n"):
+        _say(f"ringfence: {sentence}", err=True)
 
 
 def _say(text: str, *, err: bool = False) -> None:
@@ -93,7 +111,7 @@ def serve(config_file: ConfigFile) -> None:
     config = load(config_file, os.environ)
     from ringfence_main.serve import serve as run
 
-    leave(run(config))
+    _leave_after(run, config)
 
 
 @app.command(epilog=example("bridge --config bridge.toml"))
@@ -105,7 +123,7 @@ def bridge(config_file: ConfigFile) -> None:
     config = load(config_file, os.environ)
     from ringfence_main.bridge import forward as run
 
-    leave(run(config))
+    _leave_after(run, config)
 
 
 @app.command(

@@ -56,7 +56,8 @@ class Desk(Stage):
     def refusal(self, *, service: str = "") -> str:
         """What a service that ends by itself with exit 5 says."""
         process = self.service(service=service)
-        assert process.wait(SERVICE_ENDS_S) == 5, process.tail()
+        code = process.wait(SERVICE_ENDS_S)
+        assert code == 5, f"it ended with {code}\n{process.tail()}"
         told = sentence(process.tail())
         process.log.unlink()
         return told

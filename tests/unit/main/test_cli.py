@@ -14,6 +14,7 @@ from ringfence_main.findings import CheckFinding
 from ringfence_service.clock import product_version
 from ringfence_service.config.tokens import parse
 from ringfence_service.credentials import token_of
+from ringfence_service.errors import ExitCode, ExitError
 from tests.support.helpers import some
 from tests.support.waiting import LIMIT_S, eventually
 from tests.unit.service.cli.scripted import Reply, scripted
@@ -64,6 +65,26 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return told.out, told.err
 
     return ran
+
+
+def test_a_service_that_fails_leaves_at_once_with_the_code_of_its_failure(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_config: object) -> int:
+        raise ExitError(ExitCode.CONTRADICTION, "the group is at 3")
+
+    left: list[int] = []
+
+    def leave(code: int) -> None:
+        left.append(code)
+        raise SystemExit(code)  # a test goes on
+
+    monkeypatch.setattr("ringfence_main.serve.serve", fails)
+    monkeypatch.setattr("ringfence_main.cli.leave", leave)
+    path = tmp_path / "ringfence.toml"
+    path.write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[[routes]]\ninputs = ["a"]\n')
+    _, err = run("serve", "--config", str(path), code=ExitCode.CONTRADICTION)
+    assert (left, err) == ([ExitCode.CONTRADICTION], "ringfence: the group is at 3\n")
 
 
 def test_the_version_is_that_of_the_project(run: Run) -> None:
