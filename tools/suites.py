@@ -159,7 +159,7 @@ SUITES: Final = (
                 "simulation/test_simulation.py::test_every_invariant_holds_on_the_compiled_path_too",
             ),
             sample={"RINGFENCE_SIM_RUNS": "800"},
-            budget_s=120,
+            budget_s=150,
         ),
     ),
     Suite(
