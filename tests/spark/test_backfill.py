@@ -324,8 +324,11 @@ def test_a_query_whose_python_worker_starts_late_is_started_again(
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_an_interrupt_is_obeyed_although_the_query_fails_then(*, once: bool) -> None:
+def test_an_interrupt_is_obeyed_although_the_query_fails_then(
+    capsys: pytest.CaptureFixture[str], *, once: bool
+) -> None:
     left = [LATE._replace(is_interrupted=True)]
     with pytest.raises(KeyboardInterrupt) if once else nullcontext():
         run_query(lambda: cast("StreamingQuery", left.pop(0)), "b:9092", once=once)
     assert not left
+    assert "starting again" not in capsys.readouterr().err

@@ -551,7 +551,8 @@ def run_query(start: Callable[[], StreamingQuery], servers: str, *, once: bool) 
                     raise query_failed("verdicts", servers, text) from error
             finally:
                 query.stop()
-            sys.stderr.write("A Python worker took too long to start; starting again.\n")
+            if not stop.is_set():
+                sys.stderr.write("A Python worker took too long to start; starting again.\n")
     if stop.is_set() and once:
         raise KeyboardInterrupt
 
