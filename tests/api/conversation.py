@@ -86,7 +86,7 @@ class Conversation:
             "token": document.get("next_page_token"),
             "id": document.get("id"),
         }
-        self._said |= {name: value for name, value in heard.items() if value}
+        self._said |= {name: value for name, value in heard.items() if isinstance(value, str)}
 
 
 def _document(answer: Response) -> dict[str, Any]:

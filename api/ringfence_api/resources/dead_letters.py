@@ -29,7 +29,6 @@ from ringfence_api.problems import (
     UNAVAILABLE,
     ProblemError,
     ProblemExtras,
-    ProblemKind,
 )
 from ringfence_api.resources.dead_letter_schemas import (
     DeadLetter,
@@ -203,7 +202,11 @@ def router(view: ServiceView) -> APIRouter:
         letter = await run_in_threadpool(letters.one, DeadLetterPosition(topic, partition, offset))
         if isinstance(letter, Absence):
             place = DeadLetterPosition(topic, partition, offset)
-            raise _absent(NO_DEAD_LETTER, "a dead letter", "a dead-letter topic", place, letter)
+            raise ProblemError(
+                NO_DEAD_LETTER,
+                absence_sentence("a dead letter", "a dead-letter topic", place, letter),
+                extras=ProblemExtras(absence=letter.why),
+            )
         return DeadLetter.of(letter, with_payload=may_read_payload(request))
 
     @routes.get(
@@ -222,19 +225,21 @@ def router(view: ServiceView) -> APIRouter:
         )
         if isinstance(found, Absence):
             place = DeadLetterPosition(topic, partition, offset)
-            raise _absent(NO_RECORD, "a record of an input", "an input", place, found)
+            raise ProblemError(
+                NO_RECORD,
+                absence_sentence("a record of an input", "an input", place, found),
+                extras=ProblemExtras(absence=found.why),
+            )
         return StoredRecord.of(found)
 
     return routes
 
 
-def _absent(
-    kind: ProblemKind, thing: str, topics: str, place: DeadLetterPosition, absence: Absence
-) -> ProblemError:
-    """Return the problem that says why there is no such thing at a position."""
+def absence_sentence(thing: str, topics: str, place: DeadLetterPosition, absence: Absence) -> str:
+    """Return the sentence that says why there is no such thing at a position."""
     partition = f"{place.topic}-{place.partition}"
     at = f"{partition}@{place.offset}"
-    sentence = {
+    return {
         "topic": f"{at} is not {thing}: {place.topic} is not {topics} of this group.",
         "partition": f"{at} is not {thing}: {place.topic} has no partition {place.partition}.",
         "deleted": f"{at} was deleted: {partition} begins at offset {absence.start} now.",
@@ -244,4 +249,3 @@ def _absent(
         "open": f"It is not known yet whether a record is at {at}: a transaction is open there, or "
         "the broker did not answer in time; ask again.",
     }[absence.why]
-    return ProblemError(kind, sentence, extras=ProblemExtras(absence=absence.why))

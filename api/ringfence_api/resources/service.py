@@ -57,14 +57,7 @@ def router(view: ServiceView) -> APIRouter:
     @routes.get("/v1/partitions", responses=errors())
     async def partitions(scope: Scope = "group") -> Partitions:
         """List the partitions with their owners, offsets and lag."""
-        now = view.board.read()
-        if view.fleet is not None and scope == "group":
-            return _of_all(now.instance, await view.fleet.instance_statuses(view.roll_timeout_s))
-        return Partitions(
-            instance=now.instance,
-            partitions=tuple(Partition.of(now.instance, each) for each in now.partitions),
-            complete=now.complete,
-        )
+        return await known_partitions(view, scope)
 
     @routes.post(
         "/v1/partitions/{topic}/{partition}:skip", responses=errors(NOT_POSSIBLE, UNAVAILABLE)
@@ -88,6 +81,18 @@ def router(view: ServiceView) -> APIRouter:
         return skipped
 
     return routes
+
+
+async def known_partitions(view: ServiceView, scope: Scope = "group") -> Partitions:
+    """Return the partitions of all instances, or of this one."""
+    now = view.board.read()
+    if view.fleet is not None and scope == "group":
+        return _of_all(now.instance, await view.fleet.instance_statuses(view.roll_timeout_s))
+    return Partitions(
+        instance=now.instance,
+        partitions=tuple(Partition.of(now.instance, each) for each in now.partitions),
+        complete=now.complete,
+    )
 
 
 def _of_all(instance: str, present: tuple[InstanceStatus, ...]) -> Partitions:

@@ -27,7 +27,6 @@ from ringfence_service.cli.command import (
     verb,
 )
 from ringfence_service.cli.page import Facts, Page, Table, Title
-from ringfence_service.cli.problem import ApiError
 from ringfence_service.errors import AdminExit, ExitError
 from ringfence_service.formatting import plural
 
@@ -54,9 +53,11 @@ def get(call: CommandContext, address: Address, identifier: Id) -> None:
 
     Exit 3 when it is not.
     """
-    found = lookup(call, address, identifier)
-    call.screen.show(found, lambda: page(call, found))
+    explained = lookup(call, address, identifier)
+    found = explained["id"]
+    call.screen.show(found, lambda: page(call, explained["sentence"], found))
     if not found["known"]:
+        call.screen.note_title(explained["sentence"])
         raise typer.Exit(AdminExit.NOT_FOUND)
 
 
@@ -136,9 +137,10 @@ def import_ids(
 @verb(app, "forget", "id forget orders order-17 --reason 'sent again on purpose'", takes=Risk.RISK)
 def forget(call: CommandContext, address: Address, identifier: Id) -> None:
     """Forget an id: the next record with it is accepted. Exit 3 when it was not known."""
-    found = lookup(call, address, identifier)
+    explained = lookup(call, address, identifier)
+    found = explained["id"]
     if call.dry_run:
-        call.screen.show(found, lambda: page(call, found))
+        call.screen.show(found, lambda: page(call, explained["sentence"], found))
         if found["known"] and not call.screen.as_json:
             call.screen.note("Without --dry-run it is forgotten, and its next record is accepted.")
         return
@@ -146,69 +148,31 @@ def forget(call: CommandContext, address: Address, identifier: Id) -> None:
         sentence = f"{address} does not know the id {identifier!r}; nothing was changed."
         raise ExitError(AdminExit.NOT_FOUND, sentence)
     if not call.assume_yes:
-        call.screen.preview(page(call, found))
+        call.screen.preview(page(call, explained["sentence"], found))
     confirm(call, f"Forget it? The next record with this id on {address} is accepted.")
     done = call.api.delete("/v1/ids", address=address, name=identifier, reason=call.reason)
     call.screen.show(done, lambda: [Facts([("forgotten", count(done["ids"]))])])
 
 
 def lookup(call: CommandContext, address: str, identifier: str) -> Document:
-    """Return what the API knows of an id.
+    """Return the explanation of an id: what its address knows of it, also as a sentence.
 
     The id is a query parameter, which allows any characters and the empty id.
     """
-    found = call.api.get("/v1/ids", address=address, name=identifier)
-    if not found["known"]:
-        call.warn_if_unknown(call.api.get(path_of("v1", "addresses", address)))
-    return found
+    return call.api.get("/v1/records:explain", address=address, id=identifier)
 
 
-def of_letter(call: CommandContext, letter: Mapping[str, Any]) -> Document | None:
-    """Return what the address now knows of the id, which includes when the original was accepted.
-
-    None when the dead letter has no address or id, or when the API does not answer.
-    """
-    if letter["address"] is None or letter["id"] is None:
-        return None
-    try:
-        return lookup(call, letter["address"], letter["id"])
-    except ApiError as refused:
-        # The dead letter alone is still an answer.
-        call.screen.note(f"Its id cannot be looked up now: {refused.sentence}")
-        return None
-
-
-def is_accepted(letter: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
-    """Whether a redrive has accepted the record of a dead letter: its id is known by it."""
-    source = letter["source"]
-    if found is None or source is None:
-        return False
-    return position(source) in map(position, found["sightings"])
-
-
-def page(call: CommandContext, found: Mapping[str, Any]) -> Page:
+def page(call: CommandContext, title: str, found: Mapping[str, Any]) -> Page:
     """Return the page of one id: the answer in a sentence, then the records behind it."""
-    sightings = found["sightings"]
-    if not found["known"]:
-        if found.get("why"):
-            return [Title(found["why"]), _id_facts(found)]
-        partial = "" if found["complete"] else ", as far as this instance knows"
-        head = (
-            f"{found['address']} does not know the id{partial}: a record with this id is accepted."
-        )
-        return [Title(head), _id_facts(found)]
-    since = f" of {position(sightings[0]).plain}" if sightings else ""
-    head = f"{found['address']} knows the id: another record with this id is a duplicate{since}."
-    if len(sightings) == 1:
-        first = [
-            ("accepted record", position(sightings[0])),
-            ("partition time", call.screen.since(sightings[0]["time"])),
-            ("evicted after", _left(sightings[0])),
-        ]
-        return [Title(head), Facts([*_id_facts(found).rows, *first])]
-    rows = [[position(each), call.screen.since(each["time"]), _left(each)] for each in sightings]
     titles = ("accepted record", "partition time", "evicted after")
-    return [Title(head), _id_facts(found), Table(titles, rows, "Its record is not known.")]
+    rows = [
+        [position(each), call.screen.since(each["time"]), _left(each)]
+        for each in found["sightings"]
+    ]
+    if len(rows) > 1:
+        return [Title(title), _id_facts(found), Table(titles, rows, "")]
+    first = [fact for row in rows for fact in zip(titles, row, strict=True)]
+    return [Title(title), Facts([*_id_facts(found).rows, *first])]
 
 
 def _first(call: CommandContext, found: Mapping[str, Any]) -> list[Cell]:

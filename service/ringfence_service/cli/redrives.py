@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ringfence_service.cli import ids
-from ringfence_service.cli.arguments import PAGE_MAX, Document, path_of, position_of
+from ringfence_service.cli.arguments import Document, path_of, position_of
 from ringfence_service.cli.cells import Cell, Tone, count, phase, position, share, span, word
 from ringfence_service.cli.command import CommandContext, Limit, Risk, confirm, noun, verb
 from ringfence_service.cli.dead_letters import FilterOptions, breakdown, table
@@ -292,32 +291,17 @@ def follow(call: CommandContext, name: str) -> Document:
         time.sleep(LOOK_EVERY_S)
 
 
-def of_letter(call: CommandContext, letter: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the redrives that have sent a dead letter, newest first; none if the API refuses."""
-    at = position(letter).plain
-    try:
-        found: Document = call.api.get("/v1/redrives", letter=at, page_size=PAGE_MAX)
-    except ApiError as refused:
-        call.screen.note(f"Whether it was redriven cannot be looked up now: {refused.sentence}")
-        return ()
-    return found["redrives"]  # type: ignore[no-any-return]  # of a document
-
-
 def _note_redriven(call: CommandContext, letter: Mapping[str, Any]) -> None:
     """Write a note if a redrive has sent a dead letter before."""
-    at, did = position(letter).plain, "accepted"
-    if not ids.is_accepted(letter, ids.of_letter(call, letter)):
-        sent = of_letter(call, letter)
-        if not sent:
-            return
-        did = "accepted" if accepting(sent) else "sent"
-    call.screen.note(f"{at}: a redrive has {did} it since; see ringfence why {at}.")
-
-
-def accepting(jobs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the newest redrive that has accepted all its dead letters, or None."""
-    done = (job for job in jobs if 0 < job["progress"]["accepted"] == job["progress"]["matched"])
-    return next(done, None)
+    at = position(letter).plain
+    try:
+        found = call.api.get("/v1/records:explain", at=at)
+    except ApiError as refused:
+        call.screen.note(f"Whether it was redriven cannot be looked up now: {refused.sentence}")
+        return
+    if found["accepted_since"] or found["redrives"]:
+        did = "accepted" if found["accepted_since"] else "sent"
+        call.screen.note(f"{at}: a redrive has {did} it since; see ringfence why {at}.")
 
 
 def _order(

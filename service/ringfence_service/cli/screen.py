@@ -82,6 +82,11 @@ class CommandOutput:
         self._err.write(visible(text) + "\n")
         self._err.flush()
 
+    def note_title(self, title: str) -> None:
+        """Print the title of a page as a message where the page itself is written without it."""
+        if not self.terminal and not self.as_json:
+            self.note(title)
+
     def progress(self, text: str, *, last: bool = False) -> None:
         """Show progress on standard error: one line that is overwritten, on a terminal only."""
         if self._err.isatty():

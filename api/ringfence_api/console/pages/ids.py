@@ -34,27 +34,20 @@ def add(routes: APIRouter, last: LastAnswers) -> None:
     async def ids(request: Request) -> Response:
         """Show whether an id is known, and since which message."""
         params = query_of(request)
-        found = refusals = seen = None
-        is_unseen = False
+        found = refusals = None
         if "address" in params:
-            address = params["address"]
-            query = {"address": address, "name": request.query_params.get("id", "")}
-            found = await last.get(request, "/v1/ids", query)
-            if found.ok and not found.document["known"]:
-                seen = await last.get(request, "/v1/addresses", {"name": address})
-                of = seen.document
-                is_unseen = of.get("complete", False) and not of["partitions"]
+            query = {"address": params["address"], "id": request.query_params.get("id", "")}
+            found = await last.get(request, "/v1/records:explain", query)
             if "refusals" in params and found.ok:
                 api = ConsoleClient(request)
-                refusals = await _refusals(api, found.document, params.get("page_token"))
+                refusals = await _refusals(api, found.document["id"], params.get("page_token"))
         return await page(
             request,
             "ids.html",
             section="ids",
             found=found,
-            as_of=oldest(found, seen),
+            as_of=oldest(found),
             params=params,
-            is_unseen=is_unseen,
             refusals=refusals,
         )
 

@@ -49,19 +49,18 @@ def add(routes: APIRouter) -> None:
         """Show one dead letter, beside its original if the user may read payload."""
         params, api = query_of(request), ConsoleClient(request)
         at = params.get("at", "")
-        found = (await api.get(path_of("dead-letters", at))).required()
-        original = None
-        if found["original"] is not None and may_read_payload(request):
-            original = await api.get(path_of("records", found["original"]))
+        found = (await api.get("/v1/records:explain", {"at": at})).required()
+        letter, original = found["dead_letter"], found["original"]
+        if letter is None or position_of(letter) != found["position"]:
+            return redirect("/console/record", at=at)
         return await page(
             request,
             "letter.html",
             section="letters",
-            letter=found,
-            is_accepted=await is_accepted(api, found),
+            letter=letter,
+            found=found,
             at=at,
-            original=original,
-            rows=compared(found["payload"], original.document.get("payload") if original else None),
+            rows=compared(letter["payload"], original and original["payload"]),
             criteria=FilterForm.of(params),
             end=params.get("end", ""),
         )
@@ -109,11 +108,12 @@ def _add_record(routes: APIRouter) -> None:
         if (await api.get(path_of("dead-letters", at))).ok:
             return redirect("/console/dead-letter", at=at)
         found = await api.get(path_of("records", at)) if may_read_payload(request) else None
-        letters = None
+        letters = explained = None
         if "letters" in params:
             query: Query = {"source": at, "newest": True, "page_size": PAGE_SIZE}
             token = params.get("page_token")
             letters = await api.get("/v1/dead-letters", {**query, "page_token": token})
+            explained = await api.get("/v1/records:explain", {"at": at}) if token is None else None
         return await page(
             request,
             "record.html",
@@ -121,25 +121,9 @@ def _add_record(routes: APIRouter) -> None:
             at=at,
             found=found,
             letters=letters,
+            explained=explained,
             params=params,
         )
-
-
-async def is_accepted(api: ConsoleClient, letter: Mapping[str, Any]) -> bool:
-    """Return whether a redrive has certainly accepted the record of a dead letter.
-
-    Its id is known by it, or a redrive that sent it has accepted all records that it sent.
-    """
-    if letter["source"] is None:
-        return False
-    if letter["address"] is not None and letter["id"] is not None:
-        known = await api.get("/v1/ids", {"address": letter["address"], "name": letter["id"]})
-        sightings = known.document["sightings"] if known.ok else ()
-        if position_of(letter["source"]) in map(position_of, sightings):
-            return True
-    sent = await api.get("/v1/redrives", {"letter": position_of(letter)})
-    counts = [each["progress"] for each in sent.document["redrives"]] if sent.ok else ()
-    return any(0 < each["accepted"] == each["matched"] for each in counts)
 
 
 class ComparedPart(NamedTuple):

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from ringfence_api.console.client import ApiReply, ConsoleClient
 from ringfence_api.console.forms import REASONS, FilterForm, query_of, read, redirect, segment
-from ringfence_api.console.pages.letters import is_accepted, path_of
 from ringfence_api.console.render import page, shows_problems
 
 MODES: Final = {
@@ -68,14 +67,16 @@ def _add_wizard(routes: APIRouter) -> None:
         """Show the second step: counts, samples, and the options of the redrive."""
         criteria, api = FilterForm.of(query_of(request)), ConsoleClient(request)
         preview = await _order(api, criteria, {"mode": "through"}, dry_run=True)
-        one = await api.get(path_of("dead-letters", criteria.letter)) if criteria.letter else None
+        explained = None
+        if criteria.letter:
+            explained = await api.get("/v1/records:explain", {"at": criteria.letter})
         return await page(
             request,
             "redrive_count.html",
             section="redrives",
             criteria=criteria,
             preview=preview,
-            is_accepted=one is not None and one.ok and await is_accepted(api, one.document),
+            explained=explained,
             modes=MODES,
         )
 
