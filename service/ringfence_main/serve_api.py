@@ -66,7 +66,7 @@ def serve_api(
     )
     metadata_watcher = MetadataWatcher(clients, topic, clock, audit.take)
     settings_service = SettingsService(config, clients, metadata_watcher, clock)
-    workers = WorkerRouter(settings_service.config, supervisor.handles, supervisor.read)
+    workers = WorkerRouter(supervisor.handles, supervisor.read)
     membership = GroupMembership(
         settings_service.config,
         version,

@@ -70,7 +70,7 @@ class PeerRouter(QueryService):
 
     def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
         deadline_s = time.monotonic() + timeout_s
-        if isinstance(query, SetSequence) and not self._status.complete:
+        if isinstance(query, SetSequence):
             return self._set_sequence(query, deadline_s)
         return self._asked(query, deadline_s)
 

@@ -7,18 +7,11 @@ worker that hangs makes the query time out, and blocks nothing else. Metrics are
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ringfence_service.config.load import Config
 from ringfence_service.queries.errors import NotPossible, NotRestored, Unavailable
 from ringfence_service.queries.inbox import QueryService
-from ringfence_service.queries.publisher_numbers import (
-    check_change,
-    deciding_inputs,
-    written_partition,
-)
-from ringfence_service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
 from ringfence_service.queries.registry import OF_ONE, Answer, Query, merged
 from ringfence_service.queries.status import ServiceStatus
 from ringfence_service.supervisor.worker_handle import WorkerHandle
@@ -30,23 +23,13 @@ class WorkerRouter(QueryService):
     """Answers queries from the workers of this instance."""
 
     def __init__(
-        self,
-        config: Callable[[], Config],
-        handles: Sequence[WorkerHandle],
-        status: Callable[[], ServiceStatus],
+        self, handles: Sequence[WorkerHandle], status: Callable[[], ServiceStatus]
     ) -> None:
-        """`config` returns the effective configuration."""
-        self._config = config
         self._handles = handles
         self._status = status
 
-    def _answered(self, query: Query, timeout_s: float) -> Awaitable[Answer]:
+    async def _answered(self, query: Query, timeout_s: float) -> Answer:
         deadline_s = time.monotonic() + timeout_s
-        if isinstance(query, SetSequence) and len(self._handles) > 1:
-            return self._set_sequence(query, deadline_s)
-        return self._asked(query, deadline_s)
-
-    async def _asked(self, query: Query, deadline_s: float) -> Answer:
         up = [handle for handle in self._handles if handle.is_up]
         if len(up) < len(self._handles) and not self._status().complete:
             sentence = "A worker is being replaced, so its partitions cannot answer; see /readyz."
@@ -60,21 +43,6 @@ class WorkerRouter(QueryService):
         if len(self._handles) == 1:
             return answers[0]
         return merged(query, answers, complete=self._status().complete)
-
-    async def _set_sequence(self, change: SetSequence, deadline_s: float) -> PublisherAnswer:
-        """Find the partition, change the number there, and return the publisher's new state."""
-        check_change(change, self._config().addresses)
-        query = PublisherQuery(change.publisher)
-        before = await self._asked(query, deadline_s)
-        assert isinstance(before, PublisherAnswer)  # the answer type of the query
-        deciding = deciding_inputs([self._status()], self._config().service.group_id)
-        target = written_partition(change, before.positions, deciding)
-        named = change._replace(topic=target.topic, partition=target.partition)
-        changed = await self._asked(named, deadline_s)
-        after = await self._asked(query, deadline_s)
-        assert isinstance(changed, PublisherAnswer)  # from the owner of the partition
-        assert isinstance(after, PublisherAnswer)  # the answer type of the query
-        return query.merge([after, changed]) if change.dry_run else after
 
 
 def gravest(refusals: Sequence[BaseException]) -> BaseException:

@@ -307,6 +307,22 @@ def test_a_number_is_changed_where_the_publisher_writes(world: ExitStack) -> Non
     assert other.asked[1] == SetSequence("P", "a", 99, None, "orders", 3)
 
 
+def test_an_instance_alone_changes_a_number_on_the_worker_where_the_publisher_writes() -> None:
+    place = PublisherProgress("a", "orders", 3, 7, None)
+
+    def says(query: Query) -> Answer:
+        if isinstance(query, SetSequence):
+            place_now = place._replace(number=query.number)
+            return PublisherAnswer("P", None, None, (place_now,), complete=True)
+        return PublisherAnswer("P", None, None, (place,), complete=True)
+
+    alone = Crew(status_of("0", 0, 1, 2, 3), says)
+    desk = desk_of(alone, [], settings={"#": {"strategy": "sequence"}})
+    ask(desk, SetSequence("P", "a", 99))
+    assert alone.asked[1] == SetSequence("P", "a", 99, None, "orders", 3)
+    assert [type(query) for query in alone.asked] == [PublisherQuery, SetSequence, PublisherQuery]
+
+
 def test_the_number_of_a_publisher_that_may_be_elsewhere_is_not_changed_here() -> None:
     def says(_query: Query) -> Answer:
         return PublisherAnswer("P", None, None, ())

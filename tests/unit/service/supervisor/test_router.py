@@ -35,7 +35,7 @@ from tests.unit.service.supervisor.scene import config_of, freeze, play, supervi
 
 
 def asked(crew: Supervisor, query: Any, timeout_s: float = 10.0) -> Any:
-    desk = WorkerRouter(lambda: config_of(len(crew.handles)), crew.handles, crew.read)
+    desk = WorkerRouter(crew.handles, crew.read)
     return asyncio.run(desk.ask(query, timeout_s))
 
 
