@@ -6,7 +6,7 @@ value of the service; times become RFC 3339 in UTC.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,6 @@ from pydantic_core import PydanticKnownError
 
 from ringfence_api.content import well_formed
 from ringfence_client.headers import id_text
-from ringfence_service.config.model import FastPath
 from ringfence_service.queries import ids, status
 from ringfence_service.queries.addresses import AddressAnswer, MemoryStatus
 from ringfence_service.queries.ids import IdAnswer, IdQuery
@@ -35,7 +34,7 @@ _LATEST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(mil
 class Document(BaseModel):
     """Base class of the response documents."""
 
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True, extra="ignore")
 
 
 _UNKNOWN_MAX: Final = 20
@@ -71,76 +70,20 @@ class Given(Document):
         return sent
 
 
-class Info(Document):
+class Info(status.ServiceInfo, Document):
     """Versions and names of the running service."""
 
-    version: str = Field(description="Version of Ringfence.")
-    python: str = Field(description="Version of Python.")
-    libraries: dict[str, str] = Field(description="Versions of the Kafka client and the store.")
-    cluster_id: str | None = Field(
-        description="Cluster id; null until the broker has been reached."
-    )
-    instance: str = Field(description="The name of the instance.")
-    group_id: str = Field(description="The consumer group of the service.")
-    config_revision: int = Field(
-        description="Revision of the newest settings that are fully applied."
-    )
-    settings_managed_by: Literal["rest", "file"] = Field(
-        description="`service.managed_by`: with `file`, settings cannot be changed over REST."
-    )
-    fast_path: FastPath | None = Field(
-        description="How plain records are decided: `native` if all workers that have reported run "
-        "compiled code, else `python`; null before, and for a bridge."
-    )
-    fast_path_fault: str | None = Field(
-        description="Why a worker does not run what `service.fast_path` names; null if all do."
-    )
 
-
-class Partition(Document):
+class Partition(status.PartitionStatus, Document):
     """An input partition that an instance owns."""
 
-    instance: str = Field(description="The instance that owns it.")
-    topic: str = Field(description="The topic.")
-    partition: int = Field(description="The number of the partition.")
-    phase: status.PartitionPhase = Field(description="Current phase of the partition.")
-    committed_offset: int | None = Field(
-        description="Offset up to which records are committed; null before the first commit."
-    )
-    next_offset: int | None = Field(description="Next offset to read; null while unknown.")
-    end_offset: int | None = Field(description="The high watermark.")
-    lag_records: int | None = Field(
-        description="Records between the next offset and the end; null while unknown."
-    )
-    lag_ms: int | None = Field(
-        description="Upper bound of the time that the next record has waited, in ms."
-    )
-    changelog_next_offset: int | None = Field(
-        description="Next offset of the changelog; null while unknown."
-    )
-    restored_records: int = Field(
-        description="Changelog records replayed since the partition was assigned."
-    )
-    restore_remaining_records: int | None = Field(
-        description="Changelog records still to be replayed; null while unknown."
-    )
-    addresses: int = Field(description="Number of addresses that it holds state of.")
-    groups_open: int = Field(description="Transaction groups that wait for more records.")
-    paused: bool = Field(
-        description="Its route is paused: the partition is owned and restored, but not read."
-    )
-    waiting_for: str | None = Field(
-        description="What it needs to decide its next record, and what to do; null unless it is "
-        "blocked. Others go on."
-    )
-    waiting_since: datetime | None = Field(
-        description="Since when it is blocked; null unless it is."
-    )
+    instance: str
+    """The instance that owns it."""
 
     @classmethod
     def of(cls, instance: str, partition: status.PartitionStatus) -> Self:
         """Build the document from the status of a partition."""
-        return cls.model_validate({**partition._asdict(), "instance": instance})
+        return cls(instance=instance, **dict(partition))
 
 
 class Partitions(Document):
@@ -151,48 +94,8 @@ class Partitions(Document):
     complete: bool = Field(description="True if these are all partitions of the group.")
 
 
-class Worker(Document):
+class Worker(status.WorkerStatus, Document):
     """A worker process of this instance."""
-
-    pid: int | None = Field(description="Process id; null while the process is being replaced.")
-    worker: int = Field(description="The number of the worker.")
-    hop: str = Field(
-        description="What it reads: the inputs, or the topics that are repartitioned by address."
-    )
-    phase: status.WorkerPhase = Field(description="Current phase of the worker.")
-    since: datetime = Field(
-        description="When the process started; while it is being replaced, when it ended."
-    )
-    restarts: int = Field(
-        description="Number of times that it was replaced since the instance started."
-    )
-    last_exit_code: int | None = Field(
-        description="Exit code of the previous process; negative: the signal that ended it."
-    )
-    heartbeat_age_ms: int = Field(description="Age of the last heartbeat of the loop, in ms.")
-    partitions_owned: int = Field(description="Number of partitions that it owns.")
-    memory_bytes: int | None = Field(
-        description="Resident memory, in bytes; null if the system does not report it."
-    )
-    partitions_restoring: int = Field(
-        description="Number of owned partitions that are being restored."
-    )
-    restored_records: int = Field(
-        description="Changelog records replayed for the partitions being restored."
-    )
-    restore_remaining_records: int | None = Field(
-        description="Changelog records still to be replayed; null while unknown."
-    )
-    fast_path: FastPath | None = Field(
-        description="How it decides plain records; null until it has reported."
-    )
-    fast_path_fault: str | None = Field(
-        description="Why that is not what `service.fast_path` names; null if it is."
-    )
-    compression: str | None = Field(
-        description="The codec with which it compresses all records now, since some fit their "
-        "topics only so: `gzip` or `zstd`. Null if there are none, or `[kafka.producer]` has one."
-    )
 
 
 class Workers(Document):

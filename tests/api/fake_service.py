@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from ringfence_api.ports import ServiceView
@@ -83,9 +82,9 @@ from ringfence_service.queries.status import (
 )
 from ringfence_service.telemetry.metrics import Metrics
 from tests.api.fake_letters import FakeLetters, FakeRedrives
+from tests.support.statuses import STARTED_AT, changed
 from tests.support.waiting import LIMIT_S
 
-STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STARTED_MS = round(STARTED_AT.timestamp() * 1000)
 INFO = ServiceInfo(
     version="0.1.0",
@@ -114,10 +113,14 @@ RUNNING_PARTITION = PartitionStatus(
     addresses=2,
     groups_open=1,
 )
-RESTORING_PARTITION = RUNNING_PARTITION._replace(
-    partition=4, phase="restoring", restore_remaining_records=41, lag_records=None
+RESTORING_PARTITION = changed(
+    RUNNING_PARTITION,
+    partition=4,
+    phase="restoring",
+    restore_remaining_records=41,
+    lag_records=None,
 )
-OTHER_PARTITION = RUNNING_PARTITION._replace(partition=5, lag_records=2)
+OTHER_PARTITION = changed(RUNNING_PARTITION, partition=5, lag_records=2)
 RUNNING = ServiceStatus(
     phase="running",
     waiting_for=None,

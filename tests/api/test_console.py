@@ -25,20 +25,20 @@ from ringfence_service.queries.dead_letters import (
 from ringfence_service.queries.errors import TimedOut
 from ringfence_service.queries.ids import IdLocation
 from ringfence_service.queries.registry import Answer, Query
-from ringfence_service.queries.status import RouteCounts, ServiceStatus, WorkerStatus
+from ringfence_service.queries.status import RouteCounts, ServiceStatus
 from tests.api.console_pages import EVERY, Page, page_of
 from tests.api.fake_letters import LETTER as LETTER_VIEW
 from tests.api.fake_letters import FakeLetters, FakeRedrives, sent_job
 from tests.api.fake_service import (
     RESTORING_PARTITION,
     RUNNING,
-    STARTED_AT,
     STARTING,
     STRANGE,
     answering,
     remembering,
 )
 from tests.api.guarded import HERE, TOKENS, client_of
+from tests.support.statuses import changed, worker_status
 
 
 def test_the_console_is_found_under_its_name(client: TestClient) -> None:
@@ -129,8 +129,8 @@ def test_a_partition_that_is_restored_shows_how_far(
 
 
 def test_a_process_that_restores_shows_how_far(view: ServiceView) -> None:
-    well = WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26)
-    half = RESTORING_PARTITION._replace(restored_records=41)
+    well = worker_status()
+    half = changed(RESTORING_PARTITION, restored_records=41)
     view = replace(view, workers=lambda: (well.restoring((half,)),))
     assert "50 % of 1 partition" in page_of(client_of(view), "/console/partitions").text
 
@@ -138,8 +138,8 @@ def test_a_process_that_restores_shows_how_far(view: ServiceView) -> None:
 def test_processes_that_do_not_run_the_compiled_path_though_wanted_show_why_once(
     view: ServiceView,
 ) -> None:
-    well = WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26)
-    slow = well._replace(fast_path="python", fast_path_fault="it is not built")
+    well = worker_status()
+    slow = changed(well, fast_path="python", fast_path_fault="it is not built")
     crews = iter(((well,), (well, slow, slow)))
     client = client_of(replace(view, workers=lambda: next(crews)))
     pages = [page_of(client, "/console/partitions").text for _ in range(2)]

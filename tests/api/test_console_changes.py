@@ -11,6 +11,7 @@ from ringfence_service.config.load import RouteSettings
 from tests.api.console_pages import EVERY, Form, Page, page_of
 from tests.api.fake_letters import LETTER, FakeLetters, FakeRedrives
 from tests.api.guarded import HERE, TOKENS, client_of
+from tests.support.statuses import changed
 
 EDIT = "/console/settings/edit"
 LETTER_PAGE = "/console/dead-letter?at=orders.dlq-0@7"
@@ -261,7 +262,7 @@ def test_a_viewer_sees_pages_and_is_offered_no_change(
 
 
 def test_settings_that_the_file_manages_are_shown_and_cannot_be_changed(view: ServiceView) -> None:
-    info = view.info()._replace(settings_managed_by="file")
+    info = changed(view.info(), settings_managed_by="file")
     client = client_of(replace(view, info=lambda: info))
     for path in EVERY:
         if not path.startswith("/console/settings"):

@@ -31,6 +31,7 @@ from tests.api.fake_service import (
     make_view,
 )
 from tests.api.guarded import client_of
+from tests.support.statuses import changed
 
 FOLDER: Final = Path(__file__).parent / "conversations"
 PHASES: Final[dict[str, ServiceStatus]] = {
@@ -41,7 +42,7 @@ PHASES: Final[dict[str, ServiceStatus]] = {
     "it owns nothing": RUNNING._replace(partitions=()),
     "it waits": RUNNING._replace(phase="waiting", waiting_for="The broker is away; start it."),
     "a partition moves": RUNNING._replace(
-        partitions=(RESTORING_PARTITION._replace(partition=5),),
+        partitions=(changed(RESTORING_PARTITION, partition=5),),
     ),
 }
 

@@ -24,11 +24,12 @@ from tests.api.fake_letters import LETTER, ORIGINAL, FakeLetters, FakeRedrives, 
 from tests.api.fake_service import RUNNING, RUNNING_PARTITION, Clock, make_view
 from tests.api.guarded import client_of
 from tests.api.test_dead_letters import client_with
+from tests.support.statuses import changed
 
 __all__ = ["client_with"]  # a fixture
 EXPLAIN = "/v1/records:explain"
 DECIDED = RUNNING._replace(
-    partitions=(RUNNING_PARTITION._replace(committed_offset=99),), partitions_total=1
+    partitions=(changed(RUNNING_PARTITION, committed_offset=99),), partitions_total=1
 )
 
 

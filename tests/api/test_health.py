@@ -5,6 +5,7 @@ from starlette.testclient import TestClient
 from ringfence_api.ports import ServiceView
 from tests.api.fake_service import OTHER_PARTITION, RUNNING, RUNNING_PARTITION, Clock, board_of
 from tests.api.guarded import client_of
+from tests.support.statuses import changed
 
 
 def test_a_loop_whose_call_to_the_broker_does_not_return_is_alive_and_not_ready(
@@ -36,7 +37,7 @@ def test_a_service_stays_started_once_it_ran(view: ServiceView) -> None:
 
 
 def test_a_service_with_partitions_that_wait_is_ready_and_says_for_what(view: ServiceView) -> None:
-    blocked = OTHER_PARTITION._replace(waiting_for="topic x: it does not exist; create it")
+    blocked = changed(OTHER_PARTITION, waiting_for="topic x: it does not exist; create it")
     status = RUNNING._replace(partitions=(RUNNING_PARTITION, blocked), inputs_missing=("more",))
     board_of(view).publish(status)
     told = client_of(view).get("/readyz")

@@ -29,6 +29,7 @@ from tests.api.guarded import (
     operations,
     settings,
 )
+from tests.support.statuses import changed
 
 UNSAFE: Final = ("post", "put", "patch", "delete")
 # Beside what each route says of itself: what must hold whatever it says.
@@ -156,7 +157,7 @@ def test_an_unauthenticated_client_does_not_learn_what_the_service_waits_for(
 def test_an_unauthenticated_client_does_not_learn_what_a_partition_waits_for(
     view: ServiceView, asking: ServiceView
 ) -> None:
-    blocked = RUNS.partitions[0]._replace(waiting_for="topic secret-orders")
+    blocked = changed(RUNS.partitions[0], waiting_for="topic secret-orders")
     board_of(view).publish(RUNS._replace(partitions=(blocked,), inputs_missing=("secret",)))
     told = client_of(asking).get("/readyz?verbose")
     assert told.status_code == 200

@@ -11,27 +11,26 @@ from starlette.testclient import TestClient
 from ringfence_api.app import create_app
 from ringfence_api.content import NDJSON
 from ringfence_api.ports import ServiceView
-from ringfence_service.queries.status import ServiceStatus, WorkerStatus
+from ringfence_service.queries.status import ServiceStatus
 from tests.api.fake_service import (
     RUNNING,
-    STARTED_AT,
     STARTING,
     Clock,
     FakeSettings,
     make_view,
 )
 from tests.api.guarded import client_of, counted, operations
+from tests.support.statuses import LOST_WORKER, worker_status
 
 
 def test_workers_tell_how_each_process_does(view: ServiceView) -> None:
-    well = WorkerStatus(7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26)
-    gone = WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None)
+    well, gone = worker_status(), LOST_WORKER
     client = client_of(replace(view, workers=lambda: (well, gone)))
     document = client.get("/v1/workers").json()
     assert (document["instance"], document["complete"]) == ("0", True)
     assert document["workers"] == [
-        {**well._asdict(), "since": "2026-01-02T03:04:05Z"},
-        {**gone._asdict(), "since": "2026-01-02T03:04:05Z"},
+        {**dict(well), "since": "2026-01-02T03:04:05Z"},
+        {**dict(gone), "since": "2026-01-02T03:04:05Z"},
     ]
 
 

@@ -31,7 +31,7 @@ def repaired(living: Living, partitions: int = 1) -> None:
 
 
 def of(living: Living, source: PartitionId) -> PartitionStatus:
-    (found,) = [each for each in living.board.read().partitions if each[:2] == source]
+    (found,) = [each for each in living.board.read().partitions if each.source == source]
     return found
 
 
@@ -57,7 +57,8 @@ def test_a_route_without_its_output_waits_and_the_other_goes_on() -> None:
     repaired(living)
     turns(loop)
     assert (living.values("orders.unique"), living.committed()) == (["a", "b"], 2)
-    assert of(living, ORDERS)[-2:] == (None, None)
+    now = of(living, ORDERS)
+    assert (now.waiting_for, now.waiting_since) == (None, None)
 
 
 @pytest.mark.parametrize("right", ["WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"])

@@ -61,7 +61,7 @@ def write_transaction(living: Living, records: int) -> None:
 
 
 def of(living: Living, source: PartitionId = ORDERS) -> PartitionStatus:
-    (found,) = [each for each in living.board.read().partitions if each[:2] == source]
+    (found,) = [each for each in living.board.read().partitions if each.source == source]
     return found
 
 

@@ -304,7 +304,7 @@ class _Explainer:
         """Return the committed offset of a partition; None while not all instances answer."""
         known = await known_partitions(self._view)
         for each in known.partitions if known.complete else ():
-            if (each.topic, each.partition) == at[:2]:
+            if each.source == at[:2]:
                 return each.committed_offset
         return None
 

@@ -98,6 +98,6 @@ def router(view: ServiceView) -> APIRouter:
 def is_complete(present: tuple[InstanceStatus, ...]) -> bool:
     """Return whether all instances respond and together own every partition."""
     statuses = [each.status_reply.status for each in present if each.status_reply is not None]
-    owned = {(each.topic, each.partition) for now in statuses for each in now.partitions}
+    owned = {each.source for now in statuses for each in now.partitions}
     total = max((now.partitions_total for now in statuses), default=0)
     return len(statuses) == len(present) and total > 0 and len(owned) >= total

@@ -14,6 +14,7 @@ from ringfence_api.resources.status_schemas import Status
 from ringfence_api.schemas import Document, Given, Info, Partition, Partitions
 from ringfence_service.peers.protocol import InstanceStatus
 from ringfence_service.queries.partitions import SkipBatch
+from ringfence_state.model import PartitionId
 
 Scope = Annotated[
     Literal["group", "instance"], Query(description="All instances, or only this one.")
@@ -100,7 +101,7 @@ def _of_all(instance: str, present: tuple[InstanceStatus, ...]) -> Partitions:
 
     Two instances may report a partition while it moves; the one that runs it takes precedence.
     """
-    found: dict[tuple[str, int], Partition] = {}
+    found: dict[PartitionId, Partition] = {}
     for instance_status in present:
         reported = (
             ()
@@ -108,9 +109,8 @@ def _of_all(instance: str, present: tuple[InstanceStatus, ...]) -> Partitions:
             else instance_status.status_reply.status.partitions
         )
         for each in reported:
-            key = (each.topic, each.partition)
-            if key not in found or each.phase == "running":
-                found[key] = Partition.of(instance_status.announced.name, each)
+            if each.source not in found or each.phase == "running":
+                found[each.source] = Partition.of(instance_status.announced.name, each)
     return Partitions(
         instance=instance,
         partitions=tuple(found[key] for key in sorted(found)),

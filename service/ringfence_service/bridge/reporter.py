@@ -11,12 +11,14 @@ from ringfence_service.bridge.consumer import BridgeConsumer, SourcePartition
 from ringfence_service.bridge.forward import Shipment
 from ringfence_service.clock import Clock
 from ringfence_service.queries.status import (
+    PartitionPhase,
     PartitionStatus,
     ServicePhase,
     ServiceStatus,
     StatusBoard,
 )
 from ringfence_service.telemetry.metrics import Metrics
+from ringfence_state.model import PartitionId
 
 _PUBLISH_S: Final = 0.25
 """Time between two statuses: fresh for a reader, although each asks the client for every lag."""
@@ -86,8 +88,7 @@ class BridgeReporter:
         self._published_s = now_s
         found = [_status_of(each, consumer) for _, each in sorted(consumer.running.items())]
         granted = [
-            PartitionStatus(*source, "assigned", None, None, None, None, None, 0, None, 0, 0)
-            for source in sorted(consumer.granted)
+            _status(source, phase="assigned", committed=None) for source in sorted(consumer.granted)
         ]
         self._log_changes(found)
         self._status = self._status._replace(partitions=(*found, *granted))
@@ -101,8 +102,8 @@ class BridgeReporter:
 
     def _log_changes(self, found: list[PartitionStatus]) -> None:
         """Log a line for each partition that was started or released."""
-        before = {each[:2] for each in self._status.partitions if each.phase == "running"}
-        now = {each[:2]: each for each in found}
+        before = {each.source for each in self._status.partitions if each.phase == "running"}
+        now = {each.source: each for each in found}
         for key in sorted(now.keys() - before):
             name, offset = "{}-{}".format(*key), now[key].next_offset
             _log.info("partition_running", partition=name, next_offset=offset)
@@ -116,18 +117,38 @@ class BridgeReporter:
 def _status_of(position: SourcePartition, consumer: BridgeConsumer) -> PartitionStatus:
     log = consumer.log(position)
     offset = position.committed if position.committed >= 0 else None
-    return PartitionStatus(
-        topic=position.source.topic,
-        partition=position.source.partition,
+    return _status(
+        position.source,
         phase="running",
-        committed_offset=offset,
-        next_offset=offset,
-        end_offset=None if log is None else log[1],
-        lag_records=consumer.lag(position),
+        committed=offset,
+        end=None if log is None else log[1],
+        lag=consumer.lag(position),
+        waiting_for=position.waiting_for,
+    )
+
+
+def _status(
+    source: PartitionId,
+    *,
+    phase: PartitionPhase,
+    committed: int | None,
+    end: int | None = None,
+    lag: int | None = None,
+    waiting_for: str | None = None,
+) -> PartitionStatus:
+    """Return the status of a partition, which has no state."""
+    return PartitionStatus(
+        topic=source.topic,
+        partition=source.partition,
+        phase=phase,
+        committed_offset=committed,
+        next_offset=committed,
+        end_offset=end,
+        lag_records=lag,
         changelog_next_offset=None,
         restored_records=0,
         restore_remaining_records=None,
         addresses=0,
         groups_open=0,
-        waiting_for=position.waiting_for,
+        waiting_for=waiting_for,
     )

@@ -53,10 +53,7 @@ def first_deciding(config: Config, names: Collection[str]) -> PartitionId | None
 
 def owns(status: ServiceStatus, partition: PartitionId | None) -> bool:
     """Whether an instance reads a partition."""
-    return any(
-        (each.topic, each.partition) == partition and each.phase == "running"
-        for each in status.partitions
-    )
+    return any(each.source == partition and each.phase == "running" for each in status.partitions)
 
 
 _REFRESH_S: Final = 0.25

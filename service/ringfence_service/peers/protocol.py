@@ -113,7 +113,7 @@ def reason_of(refusal: QueryRefusal) -> Exception:
 
 def owned_by(status: ServiceStatus) -> tuple[PartitionId, ...]:
     """Return the partitions that an instance owns."""
-    return tuple(PartitionId(each.topic, each.partition) for each in status.partitions)
+    return tuple(each.source for each in status.partitions)
 
 
 class CodecError(ValueError):

@@ -95,7 +95,7 @@ class Reporter:
         self._sampler, self._sampled_s = StateSampler(), float("-inf")
         self._lag_estimator = LagEstimator()
         self._partitions_total = 0
-        self._running: set[tuple[str, int]] = set()
+        self._running: set[PartitionId] = set()
         self._statuses: tuple[PartitionStatus, ...] = ()
         self._held: frozenset[PartitionId] = frozenset()
         self._blocked: frozenset[str] = frozenset()
@@ -303,7 +303,7 @@ class Reporter:
         lag_ms = self._lag_estimator.of(
             partition.source, status.lag_records, now_s=now_s, age_ms=age_ms
         )
-        return status._replace(lag_ms=lag_ms)
+        return status.model_copy(update={"lag_ms": lag_ms})
 
     def _count_rebalances(self, changes: Counter[RebalanceKind]) -> None:
         if changes.total() < self._changes.total():
@@ -314,9 +314,7 @@ class Reporter:
 
     def _log_changes(self, statuses: tuple[PartitionStatus, ...]) -> None:
         """Log each partition that became RUNNING or was released."""
-        running = {
-            (s.topic, s.partition): s for s in statuses if s.phase == PartitionPhase.RUNNING.value
-        }
+        running = {s.source: s for s in statuses if s.phase == PartitionPhase.RUNNING.value}
         for key in sorted(running.keys() - self._running):
             status = running[key]
             _log.info(

@@ -53,7 +53,7 @@ def written_partition(
 def deciding_inputs(statuses: Iterable[ServiceStatus], group_id: str) -> list[PartitionId]:
     """Return the input partitions with a changelog, of these workers or instances."""
     return [
-        PartitionId(each.topic, each.partition)
+        each.source
         for status in statuses
         for each in status.partitions
         if each.changelog_next_offset is not None and each.topic != by_address(group_id)

@@ -5,7 +5,7 @@ Invariant: a reader sees one published value, never parts of two. Publishing rep
 so neither side waits for the other.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import add
 from typing import Any, Final, Literal, NamedTuple
@@ -13,40 +13,69 @@ from typing import Any, Final, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from ringfence_service.config.model import FastPath
+from ringfence_state.model import PartitionId
 
 PartitionPhase = Literal["assigned", "restoring", "running"]
 ServicePhase = Literal["starting", "running", "waiting", "stopping"]
 WorkerPhase = Literal["starting", "running", "waiting", "stopping", "ended"]
 
 
-class PartitionStatus(NamedTuple):
+class StatusValue(BaseModel):
+    """Base class of the values whose fields are declared here alone.
+
+    The documents of the API inherit the fields with their descriptions. Another instance's value
+    with an unknown or a missing field is refused.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class PartitionStatus(StatusValue):
     """One input partition that this instance owns."""
 
     topic: str
+    """The topic."""
     partition: int
+    """The number of the partition."""
     phase: PartitionPhase
+    """Current phase of the partition."""
     committed_offset: int | None
-    """The offset after the last record that was decided and committed; None before the first."""
+    """Offset up to which records are committed; null before the first commit."""
     next_offset: int | None
-    """The offset of the next record to read."""
+    """Next offset to read; null while unknown."""
     end_offset: int | None
-    """The high watermark; None if it is not known."""
+    """The high watermark; null while unknown."""
     lag_records: int | None
-    changelog_next_offset: int | None
-    restored_records: int
-    """Changelog records replayed when this instance took over the partition."""
-    restore_remaining_records: int | None
-    addresses: int
-    groups_open: int
-    """Transaction groups that wait for the rest of their records."""
-    paused: bool = False
-    """Whether its route is paused: it is owned and restored, but not read."""
+    """Records between the next offset and the end; null while unknown."""
     lag_ms: int | None = None
-    """The longest time that the next record may have waited; None if it is not known."""
+    """Upper bound of the time that the next record has waited, in ms."""
+    changelog_next_offset: int | None
+    """Next offset of the changelog; null while unknown."""
+    restored_records: int
+    """Changelog records replayed since the partition was assigned."""
+    restore_remaining_records: int | None
+    """Changelog records still to be replayed; null while unknown."""
+    addresses: int
+    """Number of addresses that it holds state of."""
+    groups_open: int
+    """Transaction groups that wait for more records."""
+    paused: bool = False
+    """Its route is paused: the partition is owned and restored, but not read."""
     waiting_for: str | None = None
-    """What it needs to decide its next record, and what to do; None unless it is blocked."""
+    """What it needs to decide its next record, and what to do; null unless it is blocked. Others go
+    on."""
     waiting_since: datetime | None = None
-    """Since when; None unless it is blocked."""
+    """Since when it is blocked; null unless it is."""
+
+    @property
+    def source(self) -> PartitionId:
+        """The partition."""
+        return PartitionId(self.topic, self.partition)
 
 
 class RouteCounts(NamedTuple):
@@ -106,14 +135,8 @@ class RouteCounts(NamedTuple):
         return self if other is None else RouteCounts(self.route, *map(add, self[1:], other[1:]))
 
 
-class Counts(BaseModel):
-    """Counters since the service started, which only grow, and the time of its last commit.
-
-    The fields are declared here alone: the document of the API inherits them with their
-    descriptions.
-    """
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+class Counts(StatusValue):
+    """Counters since the service started, which only grow, and the time of its last commit."""
 
     records_consumed: int
     """Records read from inputs."""
@@ -200,65 +223,80 @@ class ServiceStatus(NamedTuple):
         return cls("starting", None, instance, group_id, started_at, ())
 
 
-class WorkerStatus(NamedTuple):
+class WorkerStatus(StatusValue):
     """The status of one worker process of the instance."""
 
     pid: int | None
-    """None while it is being replaced."""
+    """Process id; null while the process is being replaced."""
     worker: int
+    """The number of the worker."""
     hop: str
+    """What it reads: the inputs, or the topics that are repartitioned by address."""
     phase: WorkerPhase
+    """Current phase of the worker."""
     since: datetime
-    """When its process started; while it is being replaced, when the last one ended."""
+    """When the process started; while it is being replaced, when it ended."""
     restarts: int
+    """Number of times that it was replaced since the instance started."""
     last_exit_code: int | None
-    """Of the previous process; minus the signal number if a signal killed it."""
+    """Exit code of the previous process; negative: the signal that ended it."""
     heartbeat_age_ms: int
+    """Age of the last heartbeat of the loop, in ms."""
     partitions_owned: int
+    """Number of partitions that it owns."""
     memory_bytes: int | None
-    """Resident memory; None if the system cannot report it."""
+    """Resident memory, in bytes; null if the system does not report it."""
     partitions_restoring: int = 0
+    """Number of owned partitions that are being restored."""
     restored_records: int = 0
     """Changelog records replayed for the partitions being restored."""
     restore_remaining_records: int | None = 0
-    """Records left to replay for them; None while it is not known for one of them."""
+    """Changelog records still to be replayed; null while unknown."""
     fast_path: FastPath | None = None
-    """The fast path that the worker runs; None until it has reported."""
+    """How it decides plain records; null until it has reported."""
     fast_path_fault: str | None = None
-    """Why the worker does not run the configured fast path; None if it does."""
+    """Why that is not what `service.fast_path` names; null if it is."""
     compression: str | None = None
-    """As in `ServiceStatus`."""
+    """The codec with which it compresses all records now, since some fit their topics only so:
+    `gzip` or `zstd`. Null if there are none, or `[kafka.producer]` has one."""
 
     def restoring(self, partitions: Iterable[PartitionStatus]) -> "WorkerStatus":
         """Return the status with the restore progress of its partitions."""
         open_ = [each for each in partitions if each.phase != "running"]
         left = [each.restore_remaining_records for each in open_]
         known = [each for each in left if each is not None]
-        return self._replace(
-            partitions_restoring=len(open_),
-            restored_records=sum(each.restored_records for each in open_),
-            restore_remaining_records=sum(known) if len(known) == len(left) else None,
-        )
+        progress = {
+            "partitions_restoring": len(open_),
+            "restored_records": sum(each.restored_records for each in open_),
+            "restore_remaining_records": sum(known) if len(known) == len(left) else None,
+        }
+        return self.model_copy(update=progress)
 
 
-class ServiceInfo(NamedTuple):
+class ServiceInfo(StatusValue):
     """The versions and names of a running instance."""
 
     version: str
+    """Version of Ringfence."""
     python: str
-    libraries: Mapping[str, str]
+    """Version of Python."""
+    libraries: dict[str, str]
+    """Versions of the Kafka client and the store."""
     cluster_id: str | None
-    """None until the broker was reached."""
+    """Cluster id; null until the broker has been reached."""
     instance: str
+    """The name of the instance."""
     group_id: str
+    """The consumer group of the service."""
     config_revision: int = 0
-    """The same as `ServiceStatus.config_revision`."""
+    """Revision of the newest settings that are fully applied."""
     settings_managed_by: Literal["rest", "file"] = "rest"
-    """With `file`, settings cannot be changed over REST."""
+    """`service.managed_by`: with `file`, settings cannot be changed over REST."""
     fast_path: FastPath | None = None
-    """`native` if all workers that have reported run it; None before the first report."""
+    """How plain records are decided: `native` if all workers that have reported run compiled code,
+    else `python`; null before, and for a bridge."""
     fast_path_fault: str | None = None
-    """Why a worker does not run the configured fast path; None if all do."""
+    """Why a worker does not run what `service.fast_path` names; null if all do."""
 
     def with_fast_path(self, workers: Iterable[WorkerStatus]) -> "ServiceInfo":
         """Return the information with the fast path of the workers, by the slowest of them."""
@@ -269,7 +307,8 @@ class ServiceInfo(NamedTuple):
         )
         if last is None:
             return self
-        return self._replace(fast_path=last.fast_path, fast_path_fault=last.fast_path_fault)
+        found = {"fast_path": last.fast_path, "fast_path_fault": last.fast_path_fault}
+        return self.model_copy(update=found)
 
 
 class StatusBoard:

@@ -148,7 +148,7 @@ def _complete(states: Sequence[WorkerState]) -> bool:
     owned: dict[object, set[tuple[str, int]]] = {hop: set() for hop in totals}
     for task, status, *_ in states:
         if status is not None:
-            owned[task.hop] |= {(each.topic, each.partition) for each in status.partitions}
+            owned[task.hop] |= {each.source for each in status.partitions}
     return all(totals[hop] and len(owned[hop]) == totals[hop] for hop in totals)
 
 

@@ -216,7 +216,7 @@ class Supervisor:
     def _settled_partitions(self) -> int:
         """Return the number of partitions; 0 unless all run and none is about to move."""
         status, now_s = self.read(), time.monotonic()
-        owned = frozenset((each.topic, each.partition) for each in status.partitions)
+        owned = frozenset(each.source for each in status.partitions)
         if owned != self._owned:
             self._owned, self._owned_since_s = owned, now_s
         is_settled = status.complete or now_s - self._owned_since_s >= _SETTLED_S

@@ -19,20 +19,16 @@ from ringfence_service.cli.http import AdminApi
 from ringfence_service.cli.target import ApiTarget
 from ringfence_service.queries.ids import IdLocation
 from ringfence_service.queries.inbox import QueryInbox
-from ringfence_service.queries.status import ServiceStatus, WorkerStatus
+from ringfence_service.queries.status import ServiceStatus
 from tests.api import conftest as api
-from tests.api.fake_service import RUNNING, STARTED_AT, Clock, make_view, remembering, serving
+from tests.api.fake_service import RUNNING, Clock, make_view, remembering, serving
 from tests.fakes.logs import logging_to
 from tests.support.leaks import has_secret
+from tests.support.statuses import LOST_WORKER, worker_status
 from tests.support.waiting import LIMIT_S
 
 HELD = api.HELD | {("..", b"\x1b[31m"): IdLocation("orders", 3, 46, 1_700_000_000_004, 3)}
-WORKERS = (
-    WorkerStatus(
-        7, 0, "inputs", "running", STARTED_AT, 0, None, 12, 2, 1 << 26, fast_path="python"
-    ),
-    WorkerStatus(None, 1, "inputs", "ended", STARTED_AT, 3, -9, 0, 0, None),
-)
+WORKERS = (worker_status(fast_path="python"), LOST_WORKER)
 
 
 class Ran(NamedTuple):

@@ -40,6 +40,7 @@ from ringfence_state.model import PartitionId
 from tests.fakes.partition import Record
 from tests.support.helpers import answer, answered, some
 from tests.support.living import GROUP, gone
+from tests.support.statuses import changed
 from tests.support.waiting import eventually
 from tests.unit.service.dead_letters.redriving import DLQ, job, views, with_dead_letters, write
 
@@ -237,7 +238,7 @@ def test_only_whose_turn_it_is_carries_out_redrives(site: Site) -> None:
     mine = site.status
     site.works()
     site.status = mine._replace(
-        partitions=tuple(each._replace(phase="restoring") for each in mine.partitions)
+        partitions=tuple(changed(each, phase="restoring") for each in mine.partitions)
     )
     name = site.order()
     site.works()

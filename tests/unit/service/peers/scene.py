@@ -18,8 +18,9 @@ from ringfence_service.peers.server import PeerServer
 from ringfence_service.peers.signing import PeerKey
 from ringfence_service.queries.inbox import QueryService
 from ringfence_service.queries.registry import Answer, Query
-from ringfence_service.queries.status import PartitionStatus, ServiceStatus
+from ringfence_service.queries.status import ServiceStatus
 from tests.api.fake_service import Clock
+from tests.support.statuses import partition_status
 
 PARTITIONS = 4
 Says = Callable[[Query], Answer]
@@ -37,10 +38,7 @@ def config_of(settings: dict[str, dict[str, object]] | None = None) -> Config:
 
 def status_of(instance: str, *owned: int) -> ServiceStatus:
     """One that runs and owns these partitions of four."""
-    partitions = tuple(
-        PartitionStatus("orders", number, "running", 5, 5, 5, 0, 5, 0, None, 1, 0)
-        for number in owned
-    )
+    partitions = tuple(partition_status("orders", number) for number in owned)
     nothing = ServiceStatus.starting(instance, "g", datetime.fromtimestamp(0, UTC))
     return nothing._replace(
         phase="running",

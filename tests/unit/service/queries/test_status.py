@@ -1,8 +1,6 @@
 """The board between the loop and its readers."""
 
-from datetime import UTC, datetime
-
-from ringfence_service.queries.status import StatusBoard, WorkerStatus
+from ringfence_service.queries.status import StatusBoard
 from tests.api.fake_service import (
     INFO,
     RESTORING_PARTITION,
@@ -11,6 +9,7 @@ from tests.api.fake_service import (
     STARTING,
     Clock,
 )
+from tests.support.statuses import changed, worker_status
 
 
 def test_the_heartbeat_ages_until_the_next_beat() -> None:
@@ -39,21 +38,21 @@ def test_having_run_is_never_forgotten() -> None:
 
 
 def test_a_process_tells_how_far_the_restore_of_its_partitions_is() -> None:
-    worker = WorkerStatus(7, 0, "inputs", "running", datetime.now(UTC), 0, None, 5, 3, None)
+    worker = worker_status()
     done, half = RUNNING_PARTITION, RESTORING_PARTITION
-    told = worker.restoring((done, half, half._replace(restored_records=1)))
+    told = worker.restoring((done, half, changed(half, restored_records=1)))
     assert (told.partitions_restoring, told.restored_records) == (2, half.restored_records + 1)
     assert told.restore_remaining_records == 2 * 41
-    unknown = half._replace(phase="assigned", restore_remaining_records=None)
+    unknown = changed(half, phase="assigned", restore_remaining_records=None)
     assert worker.restoring((half, unknown)).restore_remaining_records is None
     assert worker.restoring((done,)) == worker
 
 
 def test_an_instance_is_as_fast_as_the_slowest_of_the_processes_that_have_reported() -> None:
-    starting = WorkerStatus(7, 0, "inputs", "starting", datetime.now(UTC), 0, None, 5, 0, None)
-    compiled = starting._replace(fast_path="native")
-    slow = starting._replace(fast_path="python", fast_path_fault="it is not built")
-    info = INFO._replace(fast_path=None)
+    starting = worker_status(phase="starting")
+    compiled = changed(starting, fast_path="native")
+    slow = changed(starting, fast_path="python", fast_path_fault="it is not built")
+    info = changed(INFO, fast_path=None)
     told = [
         info.with_fast_path(crew)
         for crew in ((starting,), (compiled, starting), (compiled, slow, compiled))

@@ -24,7 +24,7 @@ from ringfence_service.queries.ids import (
     ImportAnswer,
     ImportIds,
 )
-from ringfence_service.queries.status import NO_COUNTS, PartitionStatus, ServicePhase, ServiceStatus
+from ringfence_service.queries.status import NO_COUNTS, ServicePhase, ServiceStatus
 from ringfence_service.supervisor.heap import memory_bytes
 from ringfence_service.supervisor.protocol import (
     Channel,
@@ -43,6 +43,7 @@ from ringfence_service.supervisor.protocol import (
 )
 from ringfence_service.supervisor.worker_process import die_with
 from ringfence_service.telemetry.aggregation import MetricFamily, MetricPoint
+from tests.support.statuses import partition_status
 
 GROUP = "g"
 PARTITIONS = 4
@@ -51,8 +52,7 @@ PARTITIONS = 4
 def status_of(worker: int, workers: int) -> ServiceStatus:
     """One that runs, and has counted ten records."""
     owned = tuple(
-        PartitionStatus("orders", number, "running", 5, 5, 5, 0, 5, 0, None, 1, 0)
-        for number in range(worker, PARTITIONS, workers)
+        partition_status("orders", number) for number in range(worker, PARTITIONS, workers)
     )
     nothing = ServiceStatus.starting("0", GROUP, datetime.fromtimestamp(0, UTC))
     return nothing._replace(

@@ -14,6 +14,7 @@ from ringfence_service.supervisor.status import (
     instance_status,
     running_partitions,
 )
+from tests.support.statuses import changed, partition_status
 
 START: Final = datetime.fromtimestamp(0, UTC)
 LATER: Final = datetime.fromtimestamp(9, UTC)
@@ -21,10 +22,7 @@ EMPTY: Final = ServiceStatus.starting("0", "g", START)
 
 
 def owned(*numbers: int, topic: str) -> tuple[PartitionStatus, ...]:
-    return tuple(
-        PartitionStatus(topic, number, "running", 0, 0, 0, 0, 0, 0, None, 0, 0)
-        for number in numbers
-    )
+    return tuple(partition_status(topic, number) for number in numbers)
 
 
 def part(worker: int, *numbers: int, hop: Hop = Hop.INPUTS, total: int = 4) -> WorkerState:
@@ -73,7 +71,7 @@ def test_an_instance_is_ready_when_all_its_partitions_are_running() -> None:
     ready = whole(part(0, 0, 1), part(1, 2))
     assert running_partitions(ready) == 3
     first, *others = ready.partitions
-    restoring = (first._replace(phase="restoring"), *others)
+    restoring = (changed(first, phase="restoring"), *others)
     assert running_partitions(ready._replace(partitions=restoring)) == 0
     assert running_partitions(whole(waiting(part(0, 0), "the broker"))) == 0
     assert running_partitions(whole(part(0))) == 0
@@ -92,7 +90,7 @@ def test_a_moving_partition_is_reported_once_by_the_worker_that_runs_it() -> Non
     moving = part(0, 0)
     assert moving.status is not None
     (place,) = moving.status.partitions
-    restoring = moving.status._replace(partitions=(place._replace(phase="restoring"),))
+    restoring = moving.status._replace(partitions=(changed(place, phase="restoring"),))
     taking = part(1)._replace(status=restoring)
     for both in ([moving, taking], [taking, moving]):
         assert [each.phase for each in whole(*both).partitions] == ["running"]
@@ -109,14 +107,14 @@ def blocked(standing: WorkerState, sentence: str = "a registry") -> WorkerState:
     """No partition of a worker can be read."""
     standing = waiting(standing, sentence)
     assert standing.status is not None
-    partitions = [each._replace(waiting_for=sentence) for each in standing.status.partitions]
+    partitions = [changed(each, waiting_for=sentence) for each in standing.status.partitions]
     status = standing.status._replace(partitions=tuple(partitions), stands_still=True)
     return standing._replace(status=status)
 
 
 def with_partitions(standing: WorkerState, **change: Any) -> WorkerState:
     assert standing.status is not None
-    partitions = [each._replace(**change) for each in standing.status.partitions]
+    partitions = [changed(each, **change) for each in standing.status.partitions]
     return standing._replace(status=standing.status._replace(partitions=tuple(partitions)))
 
 

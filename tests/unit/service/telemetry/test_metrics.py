@@ -8,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from ringfence_service.queries.status import StatusBoard
 from ringfence_service.telemetry.gauges import AddressFill, StateSample
 from ringfence_service.telemetry.metrics import NAMED_MAX, Metrics
-from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTED_AT, STARTING, Clock
+from tests.api.fake_service import RESTORING_PARTITION, RUNNING, STARTING, Clock
+from tests.support.statuses import STARTED_AT
 
 
 def make_metrics(addresses_max: int = 10) -> tuple[Metrics, StatusBoard]:

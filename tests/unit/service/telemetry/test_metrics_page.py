@@ -12,6 +12,7 @@ from ringfence_service.queries.status import StatusBoard
 from ringfence_service.telemetry.gauges import AddressFill, StateSample
 from ringfence_service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING, Clock
+from tests.support.statuses import changed
 
 PAGE: Final = Path(__file__).parents[4] / "docs" / "metrics.md"
 OF_HISTOGRAMS: Final = {"le"}
@@ -36,7 +37,7 @@ def documented(text: str) -> set[Row]:
 
 def told(tmp_path: Path) -> set[Row]:
     """What an instance tells to which everything has happened."""
-    partitions = tuple(each._replace(lag_ms=1) for each in RUNNING.partitions)
+    partitions = tuple(changed(each, lag_ms=1) for each in RUNNING.partitions)
     board = StatusBoard(RUNNING._replace(partitions=partitions), Clock())
     labels = {"version": "1", "confluent_kafka": "2", "librdkafka": "2"}
     metrics = Metrics(board, labels, addresses_max=9)
