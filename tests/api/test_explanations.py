@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from ringfence_api.base64url import encode
+from ringfence_api.parameters import token_of
+from ringfence_api.ports import ServiceView
 from ringfence_service.dedup.dead_letter import SourcePosition
 from ringfence_service.metadata.instances import Registration
+from ringfence_service.metadata.redrive_job import DeadLetterRange
 from ringfence_service.peers.protocol import InstanceStatus, StatusReply
 from ringfence_service.queries.dead_letters import (
     Absence,
@@ -19,10 +24,11 @@ from ringfence_service.queries.dead_letters import (
     InputRecord,
     RedriveProgress,
 )
+from ringfence_service.queries.errors import Unavailable
 from ringfence_service.queries.inbox import QueryInbox
-from tests.api.fake_letters import LETTER, ORIGINAL, FakeLetters, FakeRedrives, sent_job
+from tests.api.fake_letters import FOREIGN, LETTER, ORIGINAL, FakeLetters, FakeRedrives, sent_job
 from tests.api.fake_service import RUNNING, RUNNING_PARTITION, Clock, make_view
-from tests.api.guarded import client_of
+from tests.api.guarded import TOKENS, client_of, guarded, settings
 from tests.api.test_dead_letters import client_with
 from tests.support.statuses import changed
 
@@ -50,22 +56,34 @@ class Letters(FakeLetters):
         *letters: DeadLetterView,
         records: tuple[InputRecord, ...] = (ORIGINAL,),
         page_size: int | None = None,
+        is_busy: bool = False,
     ) -> None:
         super().__init__(letters)
         self._records = {each.position: each for each in records}
-        self._page_size = page_size
+        self._page_size, self._is_busy = page_size, is_busy
 
     def record(self, place: DeadLetterPosition) -> InputRecord | Absence:
         return self._records.get(place) or super().record(place)
 
-    def page(self, wanted: DeadLetterFilter, place: object, *given: Any, **named: Any) -> Any:
+    def page(
+        self,
+        wanted: DeadLetterFilter,
+        place: object | None,
+        limit: int,
+        *,
+        newest: bool,
+        after: DeadLetterPosition | None = None,
+    ) -> DeadLetterPage:
         """With a page size, no page but the third has dead letters."""
+        if self._is_busy:
+            raise Unavailable("4 requests are already reading dead letters; try again.")
         if self._page_size is None:
-            return super().page(wanted, place, *given, **named)
+            return super().page(wanted, place, limit, newest=newest, after=after)
         number = 0 if place is None else int(str(place))
-        if number == 2:
-            return super().page(wanted, None, *given, **named)._replace(scanned=self._page_size)
-        return DeadLetterPage((), self._page_size, number + 1)
+        if number < 2:
+            return DeadLetterPage((), self._page_size, number + 1)
+        found = super().page(wanted, None, limit, newest=newest, after=after)
+        return found._replace(scanned=self._page_size)
 
 
 Explain = Callable[..., dict[str, Any]]
@@ -128,7 +146,7 @@ def test_a_record_that_retention_has_removed_is_explained_by_its_dead_letter(
     assert explain(Letters(letter_of(2)), at="orders-3@2")["decision"] == "refused"
     gone = explain(Letters(), at="orders-3@2", status=404)
     assert gone["absence"] == "deleted"
-    assert gone["detail"].endswith("None of the 0 newest dead letters is of this record.")
+    assert gone["detail"].endswith("There are no dead letters to search.")
 
 
 @pytest.mark.parametrize(
@@ -214,13 +232,13 @@ def test_a_record_whose_id_is_remembered_of_it_was_accepted_since(explain: Expla
 def test_a_redrive_that_was_refused_leads_to_the_newest_dead_letter_of_the_record(
     explain: Explain,
 ) -> None:
-    again = letter_of(90, at=12, redrives=1)
+    again = letter_of(90, at=150, redrives=1)
     refused = RedriveProgress(matched=1, refused=1)
     found = explain(Letters(LETTER, again), refused, at="orders.dlq-0@7")
-    assert (found["accepted_since"], found["newer_dead_letter"]["offset"]) == (False, 12)
-    assert found["since"] == "A redrive refused it again, as orders.dlq-0@12."
+    assert (found["accepted_since"], found["newer_dead_letter"]["offset"]) == (False, 150)
+    assert found["since"] == "A redrive refused it again, as orders.dlq-0@150."
     newest = explain(Letters(LETTER, again), refused, at="orders-3@90")
-    assert (newest["dead_letter"]["offset"], newest["newer_dead_letter"]) == (12, None)
+    assert (newest["dead_letter"]["offset"], newest["newer_dead_letter"]) == (150, None)
 
 
 def test_a_search_ends_after_a_page_and_continues_with_its_token(explain: Explain) -> None:
@@ -237,14 +255,17 @@ def test_a_search_for_a_newer_dead_letter_continues_too(explain: Explain) -> Non
     letters, refused = Letters(LETTER, page_size=50), RedriveProgress(matched=1, refused=1)
     first = explain(letters, refused, at="orders.dlq-0@7")
     assert first["since"].endswith(
-        "It may have refused it again: the 50 newest dead letters do not tell."
+        "None of the 50 newest dead letters says that it was refused again."
     )
     assert (first["accepted_since"], first["searched"]) == (None, 50)
     second = explain(letters, refused, at="orders.dlq-0@7", page_token=first["next_page_token"])
     assert second["searched"] == 100
 
 
-@pytest.mark.parametrize("token", ["x", "WzFd", "WyJhIiwxXQ"])
+@pytest.mark.parametrize(
+    "token",
+    ["x", *map(token_of, ([1], ["a", 1], [-1, 0], [2**53, 0])), encode(b"[%b,0]" % (b"9" * 4300))],
+)
 def test_another_page_token_is_refused(explain: Explain, token: str) -> None:
     letters = Letters(records=(record_at(60),))
     found = explain(letters, at="orders-3@60", page_token=token, status=422)
@@ -286,7 +307,87 @@ def test_a_record_that_nothing_remembers_has_possibilities(
 ) -> None:
     found = explain(Letters(records=(record,)), at="orders-3@60")
     assert (found["decision"], sentence in found["sentence"]) == ("unknown", True), found
-    assert "None of the 0 newest dead letters is of this record." in found["sentence"]
+    assert "There are no dead letters to search." in found["sentence"]
+
+
+def test_a_topic_that_was_an_input_is_explained_by_its_dead_letters(explain: Explain) -> None:
+    source = SourcePosition("former", 0, 5, 1_699_999_999_000)
+    found = explain(Letters(LETTER._replace(source=source)), at="former-0@5")
+    assert (found["decision"], found["dead_letter"]["offset"]) == ("refused", 7)
+
+
+def test_while_an_instance_does_not_answer_no_record_is_said_to_be_decided(
+    view: ServiceView,
+) -> None:
+    letters = Letters(records=(record_at(60, identifier=b"id-9"),))
+    client = client_of(replace(view, letters=letters))
+    found = client.get(f"{EXPLAIN}?at=orders-3@60").json()
+    assert found["sentence"].startswith("orders-3@60 may not be decided yet.")
+
+
+def test_without_a_search_a_record_is_explained_by_its_id_alone(explain: Explain) -> None:
+    letters = Letters(LETTER, records=(ORIGINAL, record_at(60)))
+    unknown = explain(letters, at="orders-3@60", search=False)
+    assert (unknown["searched"], "newest dead letters" in unknown["sentence"]) == (0, False)
+    assert explain(letters, at="orders-3@42", search=False)["decision"] == "accepted"
+    refused = RedriveProgress(matched=1, refused=1)
+    again = Letters(LETTER, letter_of(90, at=12, redrives=1))
+    found = explain(again, refused, at="orders.dlq-0@7", search=False)
+    assert (found["newer_dead_letter"], found["accepted_since"]) == (None, None)
+
+
+def test_a_search_that_is_refused_does_not_hide_the_dead_letter(explain: Explain) -> None:
+    letters, nothing = Letters(LETTER, is_busy=True), Letters(is_busy=True)
+    found = explain(letters, RedriveProgress(matched=1, refused=1), at="orders.dlq-0@7")
+    assert (found["decision"], found["accepted_since"]) == ("refused", None)
+    assert "Whether it was refused again cannot be looked up now: 4 requests" in found["since"]
+    absent = explain(nothing, at="orders.dlq-0@6", status=404)
+    assert absent["absence"] == "gap"
+
+
+def test_a_record_that_was_refused_again_and_then_accepted_was_accepted_since(
+    explain: Explain, clock: Clock, inbox: QueryInbox
+) -> None:
+    again = letter_of(90, at=150, redrives=1)
+    letters = Letters(LETTER, again)
+    redrives = FakeRedrives(letters)
+    redrives.know(sent_job("through", RedriveProgress(matched=1, refused=1)))
+    spans = (DeadLetterRange("orders.dlq", 0, 100, 200),)
+    second = sent_job("bypass", RedriveProgress(matched=1, accepted=1))
+    redrives.know(second._replace(id="2-sent", spans=spans))
+    view = make_view(DECIDED, clock, inbox)
+    whole = replace(view, letters=letters, redrives=redrives, fleet=AloneInGroup())
+    found = client_of(whole).get(f"{EXPLAIN}?at=orders.dlq-0@7").json()
+    assert (found["accepted_since"], found["newer_dead_letter"]["offset"]) == (True, 150)
+    assert found["since"].startswith("The redrive 2-sent has accepted it since")
+    assert explain(Letters(again), at="orders.dlq-0@150")["accepted_since"] is None
+
+
+def test_while_the_id_cannot_be_looked_up_no_record_is_said_not_to_be_accepted(
+    clock: Clock, inbox: QueryInbox
+) -> None:
+    restoring = changed(RUNNING_PARTITION, phase="restoring")
+    view = make_view(DECIDED._replace(partitions=(restoring,)), clock, inbox)
+    client = client_of(replace(view, letters=Letters(LETTER)))
+    found = client.get(f"{EXPLAIN}?at=orders.dlq-0@7").json()
+    assert (found["accepted_since"], found["id"]) == (None, None)
+    assert found["id_error"].startswith("Not restored: 1 of 1 owned partitions")
+
+
+def test_a_foreign_record_was_not_decided(explain: Explain) -> None:
+    found = explain(Letters(LETTER, FOREIGN), at="orders.dlq-0@8")
+    assert (found["decision"], found["dead_letter"]["is_ours"]) == ("unknown", False)
+    assert found["sentence"] == "orders.dlq-0@8 is a foreign record: another program wrote it."
+
+
+def test_a_viewer_is_not_told_an_id_that_no_address_remembers(
+    view: ServiceView, tmp_path: Path
+) -> None:
+    secret = Letters(records=(record_at(60, identifier=b"someone@example.org"),))
+    asking = guarded(replace(view, letters=secret), settings(tmp_path))
+    viewer, admin = (client_of(asking, TOKENS[role]) for role in ("viewer", "admin"))
+    shown = [each.get(f"{EXPLAIN}?at=orders-3@60").text for each in (viewer, admin)]
+    assert ["someone@example.org" in each for each in shown] == [False, False]
 
 
 def test_a_record_at_or_above_the_committed_offset_is_not_decided(explain: Explain) -> None:
@@ -300,7 +401,11 @@ def test_a_record_at_or_above_the_committed_offset_is_not_decided(explain: Expla
     [
         ("orders-3@100", "end", "No record is at orders-3@100 yet: orders-3 ends at offset 100."),
         ("orders-9@1", "partition", "orders has no partition 9."),
-        ("nosuch-0@1", "topic", "nosuch is not an input of this group."),
+        (
+            "nosuch-0@1",
+            "topic",
+            "nor an input of this group. None of the 1 newest dead letters is of this record.",
+        ),
         ("out-0@1", "topic", "out-0@1 is not a dead letter: out is an output of orders."),
         ("orders.dlq-0@6", "gap", " The next dead letter of the partition is orders.dlq-0@7."),
         ("orders.dlq-0@99", "gap", "or compaction removed the record."),

@@ -11,8 +11,8 @@ from ringfence_api.schemas import Document, Identifier
 Decision = Literal["accepted", "refused", "undecided", "unknown"]
 DECISION: Final = (
     "`accepted`: the record, or a record with this id, is remembered as accepted. `refused`: it "
-    "has a dead letter. `undecided`: the group has not committed its offset yet. `unknown`: "
-    "neither a searched dead letter nor a remembered id is of it."
+    "has a dead letter of Ringfence. `undecided`: the group has not committed its offset yet. "
+    "`unknown`: neither a searched dead letter nor a remembered id is of it."
 )
 
 
@@ -45,8 +45,9 @@ class Explanation(Document):
         description="Why the id could not be looked up, as a sentence; null if it was."
     )
     accepted_since: bool | None = Field(
-        description="Whether a redrive has accepted the record of the dead letter since; null "
-        "without a dead letter, and if it is not certain."
+        description="Whether a redrive has accepted the record of the dead letter since, by the "
+        "remembered ids and the redrives that are listed; null without a dead letter, and if "
+        "it is not certain."
     )
     since: str | None = Field(
         description="What has happened since the decision, as a sentence; null for nothing."

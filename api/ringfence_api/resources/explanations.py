@@ -5,16 +5,15 @@ client says the same. One request searches as many dead letters as one page does
 continues the search.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Annotated, Final, NamedTuple
 
 from fastapi import APIRouter, Query, Request
+from pydantic import PlainValidator
 from starlette.concurrency import run_in_threadpool
 
 from ringfence_api.openapi import errors
 from ringfence_api.parameters import (
-    OneAddressInQuery,
-    OneIdInQuery,
     PageToken,
     is_position,
     parse_position,
@@ -35,12 +34,12 @@ from ringfence_api.resources.addresses import AddressListing, search_id
 from ringfence_api.resources.dead_letter_schemas import DeadLetter, StoredRecord
 from ringfence_api.resources.dead_letters import absence_sentence
 from ringfence_api.resources.explanation_schemas import Decision, Explanation
+from ringfence_api.resources.redrive_sequel import REMEMBERED, Sequel, may_have_newer
 from ringfence_api.resources.redrives import Redrive
 from ringfence_api.resources.service import known_partitions
 from ringfence_api.restored import require_restored
 from ringfence_api.schemas import Identifier, Sighting
-from ringfence_client.headers import id_text
-from ringfence_service.formatting import plural
+from ringfence_service.dedup.dead_letter import shown_id
 from ringfence_service.queries.addresses import AddressQuery
 from ringfence_service.queries.dead_letters import (
     Absence,
@@ -54,8 +53,11 @@ from ringfence_service.queries.errors import NotPossible, Unavailable
 from ringfence_service.queries.ids import IdQuery
 from ringfence_service.schemas.content import is_same_content
 
-_NEVER_WRITTEN: Final = frozenset({"topic", "partition", "end"})
-"""Absences of a record that was never in an input, so that it cannot have a dead letter either."""
+_NEVER_WRITTEN: Final = frozenset({"partition", "end"})
+"""Absences of a record that was never in an input, so that it cannot have a dead letter either.
+
+A topic that is not an input now may have been one, and its dead letters are still there.
+"""
 
 _SEARCH_PAGES: Final = 10
 _ADDRESSES_OF_A_PAGE: Final = 1_000
@@ -64,7 +66,8 @@ _ADDRESSES_OF_A_PAGE: Final = 1_000
 Ten thousand take the loops some ten milliseconds.
 """
 
-_ACCEPTED: Final = "A redrive has accepted it since: it is the accepted record now."
+_SEARCHED_MAX: Final = 2**53
+"""More than any topic has, and exact in every client's JSON numbers."""
 
 At = Annotated[
     str | None,
@@ -72,6 +75,24 @@ At = Annotated[
         max_length=300,
         description="The position of a dead letter or of an input record, as "
         "topic-partition@offset; instead of `address` and `id`.",
+    ),
+]
+AddressOfId = Annotated[
+    str | None, Query(min_length=1, description="The address of the id; with `id`.")
+]
+IdAtAddress = Annotated[
+    bytes | None,
+    Query(
+        description="The id, as text, `hex:` or `base64:`; an empty value is the empty id. With "
+        "`address`."
+    ),
+    PlainValidator(sought_id, json_schema_input_type=str | None),
+]
+Searching = Annotated[
+    bool,
+    Query(
+        description="If false, no dead letters are searched: neither those of an input record, nor "
+        "a newer one of a redriven record."
     ),
 ]
 
@@ -86,6 +107,15 @@ class _Search(NamedTuple):
 
 
 _NO_SEARCH: Final = _Search()
+
+
+class _Asked(NamedTuple):
+    """A question about the record at a position."""
+
+    at: DeadLetterPosition
+    token: str
+    searches: bool
+    with_payload: bool
 
 
 class _Comparison(NamedTuple):
@@ -105,15 +135,16 @@ def router(view: ServiceView) -> APIRouter:
     async def explain(
         request: Request,
         at: At = None,
-        address: OneAddressInQuery = None,
-        id: OneIdInQuery = None,  # noqa: A002 - the name in the query
+        address: AddressOfId = None,
+        id: IdAtAddress = None,  # noqa: A002 - the name in the query
+        search: Searching = True,  # noqa: FBT002
         page_token: PageToken = "",
     ) -> Explanation:
         """Explain what was decided about a record or an id, why, and what has happened since."""
-        with_payload = may_read_payload(request)
         if at is not None and address is None and id is None:
             position = DeadLetterPosition(*parse_position(at))
-            return await explainer.record(position, page_token, with_payload=with_payload)
+            asked = _Asked(position, page_token, search, may_read_payload(request))
+            return await explainer.record(asked)
         if at is None and address is not None and id is not None:
             return await explainer.identifier(IdQuery(address, id))
         raise NotPossible("Name a position with at, or an id with address and id.")
@@ -133,15 +164,10 @@ class _Explainer:
     async def identifier(self, query: IdQuery) -> Explanation:
         """Explain an id: whether its address remembers it, and since which record."""
         known = await self._identifier(query)
-        if known.sightings:
-            first = _text(known.sightings[0])
-            sentence = (
-                f"{query.address} knows the id: another record with this id is a duplicate of "
-                f"{first}."
-            )
-            return _explanation("accepted", sentence, id=known)
         if known.known:
-            sentence = f"{query.address} knows the id: another record with this id is a duplicate."
+            of = [_text(each) for each in known.sightings[:1] if each.offset is not None]
+            original = f"a duplicate of {of[0]}" if of else "a duplicate; the id was imported"
+            sentence = f"{query.address} knows the id: another record with this id is {original}."
             return _explanation("accepted", sentence, id=known)
         if known.why is not None:
             return _explanation("unknown", known.why, id=known)
@@ -157,22 +183,22 @@ class _Explainer:
             )
         return _explanation("unknown", sentence, id=known)
 
-    async def record(
-        self, at: DeadLetterPosition, token: str, *, with_payload: bool
-    ) -> Explanation:
+    async def record(self, asked: _Asked) -> Explanation:
         """Explain the record at a position of a dead-letter topic or an input.
 
         Raises ProblemError if no record can be there.
         """
+        at = asked.at
         letter = await run_in_threadpool(self._letters.one, at)
         if not isinstance(letter, Absence):
-            return await self._refused(at, letter, token, with_payload=with_payload)
+            return await self._refused(asked, letter)
         if letter.why != "topic":
             sentence = absence_sentence("a dead letter", "a dead-letter topic", at, letter)
-            raise _absent(letter, sentence + await self._next_letter(at))
+            raise _absent(letter, sentence + await self._next_letter(at, letter))
         record = await run_in_threadpool(self._letters.record, at)
         if isinstance(record, Absence) and record.why in _NEVER_WRITTEN:
-            raise _absent(record, self._never_written(at, record))
+            raise _absent(record, _no_input_record(at, record))
+        self._refuse_output(at, record)
         committed = await self._committed(at)
         if committed is not None and at.offset >= committed:
             if isinstance(record, Absence):
@@ -182,108 +208,115 @@ class _Explainer:
                 f"{committed}."
             )
             return _explanation("undecided", sentence, at)
-        found = await self._newest_letter(at, token)
+        found = await self._newest_letter(at, asked.token) if asked.searches else _NO_SEARCH
         if found.letter is not None:
-            return await self._refused(
-                at, found.letter, None, with_payload=with_payload, searched=found.searched
-            )
-        nothing = f"None of the {found.searched:,} newest dead letters is of this record."
+            return await self._refused(asked, found.letter, found)
         if isinstance(record, InputRecord):
-            return await self._not_refused(at, record, found, nothing)
-        sentence = f"{_no_input_record(at, record)} {nothing}"
+            return await self._not_refused(asked, record, found, is_decided=committed is not None)
+        sentence = f"{_no_input_record(at, record)}{_nothing(asked, found)}"
         if found.token is None:
             raise _absent(record, sentence)
         return _explanation("unknown", sentence, at, search=found)
 
     async def _refused(
-        self,
-        at: DeadLetterPosition,
-        letter: DeadLetterView,
-        token: str | None,
-        *,
-        with_payload: bool,
-        searched: int = 0,
+        self, asked: _Asked, letter: DeadLetterView, search: _Search | None = None
     ) -> Explanation:
-        """Explain a dead letter. Without a token it is the newest one of its record."""
+        """Explain a dead letter; if a search has found it, it is the newest one of its record."""
         known, id_error = await self._known_of(letter)
         jobs, jobs_error = await self._jobs_of(letter)
         source = _source_of(letter)
         is_remembered = known is not None and _text(source) in map(_text, known.sightings)
-        accepting = next((job for job in jobs if _accepted_all(job)), None)
-        is_accepted = is_remembered or accepting is not None
-        search = _NO_SEARCH
-        if not is_accepted and token is not None and any(job.progress.refused for job in jobs):
-            search = await self._newest_letter(source, token, letter.time_ms)
-        newer = search.letter
+        newer, search_error = None, None
+        if search is None:
+            search = _NO_SEARCH
+            if asked.searches and not is_remembered and may_have_newer(jobs):
+                try:
+                    search = await self._newest_letter(source, asked.token, letter.time_ms)
+                except Unavailable as refused:
+                    search_error = str(refused)
+                newer = search.letter
         if newer is not None and newer.position == letter.position:
             newer = None
-        accepted, since = (
-            (True, _ACCEPTED)
-            if is_remembered
-            else _followed(jobs, accepting, newer, search, jobs_error)
+        followed = Sequel(
+            jobs,
+            () if newer is None else (await self._jobs_of(newer))[0],
+            None if newer is None else _text(newer.position),
+            search.searched if search.token is not None else None,
+            jobs_error or search_error,
+            # Without an answer about the id, a redrive that is no longer listed may have accepted
+            # the record; an earlier dead letter of the record may have been redriven too.
+            is_certain=id_error is None
+            and (known is None or known.complete)
+            and not letter.redrives
+            and letter.reason is not None,
         )
         comparison = _Comparison()
-        if letter.reason == "duplicate" and letter.original is not None:
+        if letter.original is not None:
             comparison = _Comparison(error="That needs the role payload:read.")
-            if with_payload:
+            if asked.with_payload:
                 comparison = await run_in_threadpool(self._compared, letter)
         cause = letter.cause or letter.reason
         return Explanation(
-            position=_text(at),
-            decision="refused",
-            sentence=f"{_text(source)} was not accepted: {cause}."
-            if letter.reason is not None
-            else f"{_text(at)} is a foreign record: another program wrote it.",
-            dead_letter=DeadLetter.of(letter, with_payload=with_payload),
+            position=_text(asked.at),
+            decision="unknown" if letter.reason is None else "refused",
+            sentence=f"{_text(letter.position)} is a foreign record: another program wrote it."
+            if letter.reason is None
+            else f"{_text(source)} was not accepted: {cause}.",
+            dead_letter=DeadLetter.of(letter, with_payload=asked.with_payload),
             original=None if comparison.original is None else StoredRecord.of(comparison.original),
             original_error=comparison.error,
             content_differs=comparison.differs,
             id=known,
             id_error=id_error,
-            accepted_since=accepted if letter.reason is not None else None,
-            since=since,
-            redrives=tuple(Redrive.of(job, with_payload=with_payload) for job in jobs),
+            accepted_since=is_remembered or followed.is_accepted,
+            since=REMEMBERED if is_remembered else followed.sentence,
+            redrives=tuple(Redrive.of(job, with_payload=asked.with_payload) for job in jobs),
             newer_dead_letter=None if newer is None else DeadLetter.of(newer),
-            searched=searched + search.searched,
+            searched=search.searched,
             next_page_token=search.token,
         )
 
     async def _not_refused(
-        self, at: DeadLetterPosition, record: InputRecord, search: _Search, nothing: str
+        self, asked: _Asked, record: InputRecord, search: _Search, *, is_decided: bool
     ) -> Explanation:
-        """Explain a decided record without a found dead letter, by its id."""
-        identifier, others = record.identifier, ""
+        """Explain an input record without a found dead letter, by its id."""
+        at, others, identifier = _text(asked.at), "", record.identifier
         if identifier is None or record.address is None:
             known = f"Its id is not known: {record.id_error}."
             accepted = "It was accepted"
         else:
-            async for address, sightings in self._holders(record.address, identifier):
+            # Between the first and the last page of a search only its own address is asked.
+            is_end = not asked.token or search.token is None
+            pages = _SEARCH_PAGES if is_end else 0
+            async for address, sightings in self._holders(record.address, identifier, pages):
                 positions = [*map(_text, sightings)]
-                if _text(at) in positions:
+                if at in positions:
                     found = await self._identifier(IdQuery(address, identifier))
-                    original = f"the original of the id {found.id} at {address}"
-                    sentence = f"{_text(at)} was accepted: it is {original}."
-                    return _explanation(
-                        "accepted", sentence, at, id=found, search=search._replace(token=None)
+                    sentence = (
+                        f"{at} was accepted: it is the original of the id "
+                        f"{shown_id(identifier)} at {address}."
                     )
+                    ended = search._replace(token=None)
+                    return _explanation("accepted", sentence, asked.at, id=found, search=ended)
                 others += "".join(f", {each} at {address}" for each in positions)
             others = others and f", but as that of {others.removeprefix(', ')}"
-            known = (
-                f"Its id {id_text(identifier)} is not remembered as that of this record{others}."
-            )
+            name = f" {shown_id(identifier)}" if asked.with_payload else ""
+            known = f"Its id{name} is not remembered as that of this record{others}."
             accepted = "It was accepted and its id is forgotten"
+        decided = "is decided" if is_decided else "may not be decided yet"
         sentence = (
-            f"{_text(at)} is decided. {nothing} {known} {accepted}, or it is a duplicate that its "
-            "address drops or marks, or its group is not complete."
+            f"{at} {decided}.{_nothing(asked, search)} {known} {accepted}, or it is a duplicate "
+            "that its address drops or marks, or its group is not complete."
         )
-        return _explanation("unknown", sentence, at, search=search)
+        return _explanation("unknown", sentence, asked.at, search=search)
 
     async def _newest_letter(
         self, source: DeadLetterPosition, token: str, since_ms: int | None = None
     ) -> _Search:
         """Search one page for the newest dead letter of a record, decided since a time."""
         before, cursor = _search_of(token)
-        wanted = DeadLetterFilter(source=(*source,), from_ms=since_ms)
+        from_ms = None if since_ms is None else max(0, since_ms)
+        wanted = DeadLetterFilter(source=(*source,), from_ms=from_ms)
         page = await run_in_threadpool(self._letters.page, wanted, cursor, 1, newest=True)
         searched = before + page.scanned
         if page.letters:
@@ -292,11 +325,16 @@ class _Explainer:
             None, searched, None if page.cursor is None else token_of([searched, page.cursor])
         )
 
-    async def _next_letter(self, at: DeadLetterPosition) -> str:
+    async def _next_letter(self, at: DeadLetterPosition, absence: Absence) -> str:
         """Return a sentence that names the next dead letter of the partition, if there is one."""
-        page = await run_in_threadpool(
-            self._letters.page, DeadLetterFilter(), None, 1, newest=False, after=at
-        )
+        if absence.why not in {"deleted", "gap"}:
+            return ""
+        try:
+            page = await run_in_threadpool(
+                self._letters.page, DeadLetterFilter(), None, 1, newest=False, after=at
+            )
+        except Unavailable:
+            return ""
         names = [_text(each.position) for each in page.letters]
         return f" The next dead letter of the partition is {names[0]}." if names else ""
 
@@ -308,28 +346,27 @@ class _Explainer:
                 return each.committed_offset
         return None
 
-    def _never_written(self, at: DeadLetterPosition, absence: Absence) -> str:
-        """Return the sentence about a position where no input has had a record."""
-        sentence = _no_input_record(at, absence)
+    def _refuse_output(self, at: DeadLetterPosition, record: InputRecord | Absence) -> None:
+        """Raise ProblemError for a position in an output of a route, which has no dead letters."""
         settings = self._view.settings
-        if absence.why != "topic" or settings is None:
-            return sentence
+        if isinstance(record, InputRecord) or record.why != "topic" or settings is None:
+            return
         try:
             routes = settings.read().effective.config.routes
         except Unavailable:
-            return sentence
+            return
         names = [
             route.name
             for route in routes
             if at.topic in {route.output.replace("{topic}", name) for name in route.inputs}
         ]
-        if not names:
-            return sentence
-        return f"{_text(at)} is not a dead letter: {at.topic} is an output of {', '.join(names)}."
+        if names:
+            sentence = f"{at.topic} is an output of {', '.join(names)}."
+            raise _absent(record, f"{_text(at)} is not a dead letter: {sentence}")
 
     async def _known_of(self, letter: DeadLetterView) -> tuple[Identifier | None, str | None]:
         """Return what the address knows of the id of a dead letter; else None, and why."""
-        if letter.address is None or letter.identifier is None:
+        if not letter.address or letter.identifier is None:
             return None, None
         try:
             query = IdQuery(letter.address, sought_id(letter.identifier))
@@ -347,8 +384,8 @@ class _Explainer:
             return (), str(refused)
 
     def _compared(self, letter: DeadLetterView) -> _Comparison:
-        """Compare a duplicate with its original. Blocks."""
-        assert letter.original is not None  # of a duplicate
+        """Read the original of a dead letter, and compare a duplicate with it. Blocks."""
+        assert letter.original is not None  # checked by the caller
         if not is_position(letter.original):
             return _Comparison(error="Its position is not known.")
         at = DeadLetterPosition(*parse_position(letter.original))
@@ -358,6 +395,8 @@ class _Explainer:
             return _Comparison(error=str(refused))
         if isinstance(found, Absence):
             return _Comparison(error=_no_input_record(at, found))
+        if letter.reason != "duplicate":
+            return _Comparison(found)
         return _Comparison(found, differs=not is_same_content(letter.value, found.value))
 
     async def _identifier(self, query: IdQuery) -> Identifier:
@@ -366,12 +405,12 @@ class _Explainer:
         return Identifier.of(query, answer)
 
     async def _holders(
-        self, own: str, identifier: bytes
+        self, own: str, identifier: bytes, pages: int
     ) -> AsyncIterator[tuple[str, tuple[Sighting, ...]]]:
-        """Yield the addresses that remember an id, that of the record first."""
+        """Yield the addresses that remember an id: that of the record, then those of some pages."""
         yield own, (await self._identifier(IdQuery(own, identifier))).sightings
         token = ""
-        for _ in range(_SEARCH_PAGES):
+        for _ in range(pages):
             listing = AddressListing("", "name", _ADDRESSES_OF_A_PAGE, token)
             found = await search_id(self._view, self._directories, identifier, listing)
             for each in found.addresses:
@@ -410,41 +449,13 @@ def _explanation(
     )
 
 
-def _followed(
-    jobs: Sequence[RedriveView],
-    accepting: RedriveView | None,
-    newer: DeadLetterView | None,
-    search: _Search,
-    error: str | None,
-) -> tuple[bool | None, str | None]:
-    """Return whether a redrive has accepted a record that is not remembered, and a sentence."""
-    if error is not None:
-        return None, f"Whether it was redriven cannot be looked up now: {error}"
-    if accepting is not None:
-        return True, (
-            f"The redrive {accepting.id} has accepted it since, with mode {accepting.order.mode}, "
-            "so the output has it."
-        )
-    if newer is not None:
-        return False, f"A redrive refused it again, as {_text(newer.position)}."
-    if not jobs:
-        return False, None
-    done = jobs[0].progress
-    sentence = (
-        f"The redrive {jobs[0].id} has sent it since, and has accepted {done.accepted:,} of "
-        f"{plural(done.matched, 'dead letter')}."
-    )
-    if search.token is not None:
-        sentence += (
-            " It may have refused it again: the "
-            f"{search.searched:,} newest dead letters do not tell."
-        )
-    return None, sentence
-
-
-def _accepted_all(job: RedriveView) -> bool:
-    """Whether a redrive has certainly accepted each dead letter that it has sent."""
-    return 0 < job.progress.accepted == job.progress.matched
+def _nothing(asked: _Asked, search: _Search) -> str:
+    """Return the sentence about a search that found no dead letter."""
+    if not asked.searches:
+        return ""
+    if not search.searched:
+        return " There are no dead letters to search."
+    return f" None of the {search.searched:,} newest dead letters is of this record."
 
 
 def _source_of(letter: DeadLetterView) -> DeadLetterPosition:
@@ -455,6 +466,8 @@ def _source_of(letter: DeadLetterView) -> DeadLetterPosition:
 
 
 def _no_input_record(at: DeadLetterPosition, absence: Absence) -> str:
+    if absence.why == "topic":
+        return f"{at.topic} is neither a dead-letter topic nor an input of this group."
     return absence_sentence("a record of an input", "an input", at, absence)
 
 
@@ -473,7 +486,7 @@ def _search_of(token: str) -> tuple[int, object | None]:
     match position_of(token):
         case None:
             return 0, None
-        case [int(searched), cursor] if searched >= 0:
-            return searched, cursor
+        case [int(searched), cursor] if 0 <= searched < _SEARCHED_MAX:
+            return int(searched), cursor
         case _:
             raise NotPossible("The page token is not one that an explanation returned.")

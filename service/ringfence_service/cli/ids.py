@@ -145,8 +145,7 @@ def forget(call: CommandContext, address: Address, identifier: Id) -> None:
             call.screen.note("Without --dry-run it is forgotten, and its next record is accepted.")
         return
     if not found["known"]:
-        sentence = f"{address} does not know the id {identifier!r}; nothing was changed."
-        raise ExitError(AdminExit.NOT_FOUND, sentence)
+        raise ExitError(AdminExit.NOT_FOUND, f"{explained['sentence']} Nothing was changed.")
     if not call.assume_yes:
         call.screen.preview(page(call, explained["sentence"], found))
     confirm(call, f"Forget it? The next record with this id on {address} is accepted.")
@@ -196,6 +195,8 @@ def _left(sighting: Mapping[str, Any]) -> Cell:
 
 def _id_facts(found: Mapping[str, Any]) -> Facts:
     known = "yes" if found["known"] else "no"
+    if not found["known"] and not found["complete"]:
+        known = "no, as far as this instance knows"
     return Facts(
         [
             ("address", word(found["address"])),

@@ -295,13 +295,17 @@ def _note_redriven(call: CommandContext, letter: Mapping[str, Any]) -> None:
     """Write a note if a redrive has sent a dead letter before."""
     at = position(letter).plain
     try:
-        found = call.api.get("/v1/records:explain", at=at)
+        found = call.api.get("/v1/records:explain", at=at, search=False)
     except ApiError as refused:
         call.screen.note(f"Whether it was redriven cannot be looked up now: {refused.sentence}")
         return
     if found["accepted_since"] or found["redrives"]:
         did = "accepted" if found["accepted_since"] else "sent"
         call.screen.note(f"{at}: a redrive has {did} it since; see ringfence why {at}.")
+    elif found["since"]:
+        call.screen.note(f"{at}: {found['since']}")
+    elif found["id_error"]:
+        call.screen.note(f"{at}: its id cannot be looked up now: {found['id_error']}")
 
 
 def _order(

@@ -60,7 +60,7 @@ def why(
         found = _explained(call, among, at=str(position_of(subject)))
     else:
         found = _explained(call, among, address=subject, id=identifier)
-    is_known = found["decision"] in {"accepted", "refused"}
+    is_known = found["decision"] == "accepted" or found["dead_letter"] is not None
     if not is_known and identifier is None and not call.screen.as_json:
         raise ExitError(AdminExit.NOT_FOUND, f"{found['sentence']}{_to_search_more(found, among)}")
     call.screen.show(found, lambda: _page(call, found))
@@ -84,13 +84,13 @@ def _explained(call: CommandContext, among: int, **subject: str) -> Document:
 
 def _page(call: CommandContext, found: Document) -> Page:
     letter, known, error = found["dead_letter"], found["id"], found["original_error"]
-    title = found["sentence"] if letter is None else "Its id"
+    title = found["sentence"] if letter is None else (known and known["why"]) or "Its id"
     parts: Page = []
     if letter is not None:
         differs = found["content_differs"]
         content = None if differs is None else _CONTENT[differs]
         if error is not None:
-            content = word(f"not compared: {error[0].lower()}{error[1:].removesuffix('.')}", "dim")
+            content = word(f"not compared. {error}", "dim")
         parts = letter_page(call, letter, content)
     return [*parts, *([] if known is None else ids.page(call, title, known))]
 

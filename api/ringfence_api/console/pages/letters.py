@@ -12,7 +12,6 @@ from ringfence_api.console.forms import REASONS, FilterForm, query_of, redirect,
 from ringfence_api.console.render import page, position_of, shows_problems
 from ringfence_api.parameters import parse_position
 from ringfence_api.ports import may_read_payload
-from ringfence_service.schemas.content import is_same_document
 from ringfence_service.schemas.json_difference import Difference, Tokens, difference
 
 PAGE_SIZE: Final = 25
@@ -49,7 +48,7 @@ def add(routes: APIRouter) -> None:
         """Show one dead letter, beside its original if the user may read payload."""
         params, api = query_of(request), ConsoleClient(request)
         at = params.get("at", "")
-        found = (await api.get("/v1/records:explain", {"at": at})).required()
+        found = (await api.get("/v1/records:explain", {"at": at, "search": False})).required()
         letter, original = found["dead_letter"], found["original"]
         if letter is None or position_of(letter) != found["position"]:
             return redirect("/console/record", at=at)
@@ -60,7 +59,9 @@ def add(routes: APIRouter) -> None:
             letter=letter,
             found=found,
             at=at,
-            rows=compared(letter["payload"], original and original["payload"]),
+            rows=compared(
+                letter["payload"], original and original["payload"], found["content_differs"]
+            ),
             criteria=FilterForm.of(params),
             end=params.get("end", ""),
         )
@@ -113,7 +114,9 @@ def _add_record(routes: APIRouter) -> None:
             query: Query = {"source": at, "newest": True, "page_size": PAGE_SIZE}
             token = params.get("page_token")
             letters = await api.get("/v1/dead-letters", {**query, "page_token": token})
-            explained = await api.get("/v1/records:explain", {"at": at}) if token is None else None
+            if letters.ok and not letters.document["dead_letters"] and token is None:
+                query = {"at": at, "search": False}
+                explained = await api.get("/v1/records:explain", query)
         return await page(
             request,
             "record.html",
@@ -144,12 +147,14 @@ class ComparedPart(NamedTuple):
 
 
 def compared(
-    payload: Mapping[str, Any] | None, original: Mapping[str, Any] | None
+    payload: Mapping[str, Any] | None,
+    original: Mapping[str, Any] | None,
+    value_differs: bool | None,  # noqa: FBT001 - a member of the explanation
 ) -> list[ComparedPart]:
     """Return key, value and headers of a payload beside those of its original, if it is known.
 
-    Headers are paired by name, in order; those of the original alone come last. A value that is
-    only written in another way does not differ.
+    Headers are paired by name, in order; those of the original alone come last. `value_differs` is
+    what the API says of the whole values; None if it has not compared them.
     """
     if payload is None:
         return []
@@ -163,9 +168,9 @@ def compared(
             left.remove(same)
         rows.append((name, True, each["value"], MISSING if same is None else same[1]))
     rows += [(name, True, MISSING, value) for name, value in left]
-    is_same = original is not None and is_same_document(payload["value"], there["value"])
     differing = [original is not None and here != other for _, _, here, other in rows]
-    differing[1] = differing[1] and not is_same
+    if value_differs is not None:
+        differing[1] = value_differs
     return [
         ComparedPart(*row, differs, _difference(row[2], row[3]) if differs else None)
         for row, differs in zip(rows, differing, strict=True)

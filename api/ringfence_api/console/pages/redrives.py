@@ -69,7 +69,9 @@ def _add_wizard(routes: APIRouter) -> None:
         preview = await _order(api, criteria, {"mode": "through"}, dry_run=True)
         explained = None
         if criteria.letter:
-            explained = await api.get("/v1/records:explain", {"at": criteria.letter})
+            explained = await api.get(
+                "/v1/records:explain", {"at": criteria.letter, "search": False}
+            )
         return await page(
             request,
             "redrive_count.html",

@@ -26,7 +26,14 @@ LETTER = {
     "payload": None,
 }
 SEEN = {"topic": "orders", "partition": 3, "offset": 42, "time": TIME, "slots_to_eviction": 100}
-KNOWN = {"address": "orders", "id": "id-1", "known": True, "sightings": [SEEN], "complete": True}
+KNOWN = {
+    "address": "orders",
+    "id": "id-1",
+    "known": True,
+    "sightings": [SEEN],
+    "complete": True,
+    "why": None,
+}
 NOTHING: dict[str, object] = {
     "position": "orders-3@90",
     "decision": "unknown",
@@ -173,7 +180,7 @@ def test_a_letter_without_an_id_says_who_has_to_do_what(shell: Shell) -> None:
         ({"content_differs": False}, "content\tthe same as that of the original"),
         (
             {"original_error": "That needs the role payload:read."},
-            "content\tnot compared: that needs the role payload:read\n",
+            "content\tnot compared. That needs the role payload:read.\n",
         ),
     ],
 )
