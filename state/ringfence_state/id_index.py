@@ -121,18 +121,18 @@ class HashIndex:
         digest = hash(identifier)
         bucket = self._buckets[digest & self._mask]
         tag = _TAG.pack(digest >> _TAG_SHIFT & _TAG_MASK)
-        place = bucket.rfind(tag)
-        while place >= 0:
-            if place % _ENTRY.size == 0:
-                number = _number_at(bucket, place, floor)
+        at = bucket.rfind(tag)
+        while at >= 0:
+            if at % _ENTRY.size == 0:
+                number = _number_at(bucket, at, floor)
                 if number < following:
                     yield number
-            place = bucket.rfind(tag, 0, place + len(tag) - 1)
+            at = bucket.rfind(tag, 0, at + len(tag) - 1)
 
 
-def _number_at(bucket: bytearray, place: int, floor: int) -> int:
+def _number_at(bucket: bytearray, at: int, floor: int) -> int:
     """Return the number of an entry at or above the floor; for a dead entry, one above all."""
-    (low,) = _NUMBER.unpack_from(bucket, place + _TAG.size)
+    (low,) = _NUMBER.unpack_from(bucket, at + _TAG.size)
     return floor + (int(low) - floor & _NUMBER_MASK)
 
 

@@ -128,9 +128,9 @@ def _since(text: str | None, now: datetime) -> Markup | str:
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, words.ago(time, now))
 
 
-def position_of(place: Mapping[str, Any]) -> str:
+def position_of(record: Mapping[str, Any]) -> str:
     """Return the position of a document with topic, partition and offset."""
-    return f"{place['topic']}-{place['partition']}@{place['offset']}"
+    return f"{record['topic']}-{record['partition']}@{record['offset']}"
 
 
 def _linked(text: str) -> Markup:

@@ -201,10 +201,10 @@ def router(view: ServiceView) -> APIRouter:
         """Return one dead letter; with the role `payload:read`, also the content of the record."""
         letter = await run_in_threadpool(letters.one, DeadLetterPosition(topic, partition, offset))
         if isinstance(letter, Absence):
-            place = DeadLetterPosition(topic, partition, offset)
+            position = DeadLetterPosition(topic, partition, offset)
             raise ProblemError(
                 NO_DEAD_LETTER,
-                absence_sentence("a dead letter", "a dead-letter topic", place, letter),
+                absence_sentence("a dead letter", "a dead-letter topic", position, letter),
                 extras=ProblemExtras(absence=letter.why),
             )
         return DeadLetter.of(letter, with_payload=may_read_payload(request))
@@ -224,10 +224,10 @@ def router(view: ServiceView) -> APIRouter:
             letters.record, DeadLetterPosition(topic, partition, offset)
         )
         if isinstance(found, Absence):
-            place = DeadLetterPosition(topic, partition, offset)
+            position = DeadLetterPosition(topic, partition, offset)
             raise ProblemError(
                 NO_RECORD,
-                absence_sentence("a record of an input", "an input", place, found),
+                absence_sentence("a record of an input", "an input", position, found),
                 extras=ProblemExtras(absence=found.why),
             )
         return StoredRecord.of(found)
@@ -235,13 +235,16 @@ def router(view: ServiceView) -> APIRouter:
     return routes
 
 
-def absence_sentence(thing: str, topics: str, place: DeadLetterPosition, absence: Absence) -> str:
+def absence_sentence(
+    thing: str, topics: str, position: DeadLetterPosition, absence: Absence
+) -> str:
     """Return the sentence that says why there is no such thing at a position."""
-    partition = f"{place.topic}-{place.partition}"
-    at = f"{partition}@{place.offset}"
+    topic, number, offset = position
+    partition = f"{topic}-{number}"
+    at = f"{partition}@{offset}"
     return {
-        "topic": f"{at} is not {thing}: {place.topic} is not {topics} of this group.",
-        "partition": f"{at} is not {thing}: {place.topic} has no partition {place.partition}.",
+        "topic": f"{at} is not {thing}: {topic} is not {topics} of this group.",
+        "partition": f"{at} is not {thing}: {topic} has no partition {number}.",
         "deleted": f"{at} was deleted: {partition} begins at offset {absence.start} now.",
         "end": f"No record is at {at} yet: {partition} ends at offset {absence.end}.",
         "gap": f"No record is at {at}: Kafka marks the end of a transaction there, the transaction "

@@ -71,7 +71,7 @@ class Number(Given):
     )
 
 
-class Standing(Document):
+class PublisherSequence(Document):
     """The progress of a publisher on one address."""
 
     address: str = Field(description="The address.")
@@ -102,7 +102,7 @@ class Publisher(Document):
     publisher: str = Field(description="The name of the publisher.")
     epoch: int | None = Field(description="Epoch of its session; null without one.")
     user: str | None = Field(description="Who opened its session; null without one.")
-    sequences: tuple[Standing, ...] = Field(description="Its progress, by address.")
+    sequences: tuple[PublisherSequence, ...] = Field(description="Its progress, by address.")
     complete: bool = Field(description="If false, another instance may know more of it.")
 
     @property
@@ -117,7 +117,9 @@ class Publisher(Document):
             publisher=answer.publisher,
             epoch=answer.epoch,
             user=answer.user,
-            sequences=tuple(Standing.of(answer.publisher, each) for each in answer.positions),
+            sequences=tuple(
+                PublisherSequence.of(answer.publisher, each) for each in answer.positions
+            ),
             complete=answer.complete,
         )
 
@@ -129,7 +131,7 @@ class PublisherSession(Document):
     epoch: int = Field(description="Epoch of the session.")
     user: str = Field(description="Who opened the session.")
     opened_at: datetime = Field(description="When it was opened.")
-    sequences: tuple[Standing, ...] = Field(description="Its progress, by address.")
+    sequences: tuple[PublisherSequence, ...] = Field(description="Its progress, by address.")
     complete: bool = Field(description="If false, another instance may know more of it.")
 
     @classmethod
@@ -140,7 +142,7 @@ class PublisherSession(Document):
             epoch=session.epoch,
             user=session.user,
             opened_at=time_of(session.opened_at_ms),
-            sequences=tuple(Standing.of(name, each) for each in answer.positions),
+            sequences=tuple(PublisherSequence.of(name, each) for each in answer.positions),
             complete=answer.complete,
         )
 

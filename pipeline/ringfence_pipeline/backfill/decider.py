@@ -422,15 +422,15 @@ class _BatchEvaluator:
         if paths is None:
             return False
         times_ms = self._pass_times(columns.times_ms[start:end])
-        spots: list[int] = columns.offsets[start:end].tolist()
+        offsets: list[int] = columns.offsets[start:end].tolist()
         if self._base:
-            spots = [self._base + offset for offset in spots]
+            offsets = [self._base + offset for offset in offsets]
         for fast_path, rows in paths:
             if rows is None:
-                of_path: Sequence[Sequence[Any]] = (ids, spots, times_ms)
+                of_path: Sequence[Sequence[Any]] = (ids, offsets, times_ms)
                 judged.accept(slice(start, end), fast_path.context)
             else:
-                of_path = [[column[row] for row in rows] for column in (ids, spots, times_ms)]
+                of_path = [[column[row] for row in rows] for column in (ids, offsets, times_ms)]
                 judged.accept(start + np.array(rows), fast_path.context)
             draft = fast_path.draft
             for at, number in draft.admit_run(*of_path):

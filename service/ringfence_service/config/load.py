@@ -458,12 +458,12 @@ def usable(named: Iterable[NamedRoute]) -> tuple[RouteSettings, ...]:
     )
 
 
-def read_route(keys: Mapping[str, object], place: str, problems: list[ConfigIssue]) -> NamedRoute:
-    """Read one route; `place` names it in problems if it has neither name nor inputs."""
+def read_route(keys: Mapping[str, object], section: str, problems: list[ConfigIssue]) -> NamedRoute:
+    """Read one route; `section` names it in problems if it has neither name nor inputs."""
     inputs = keys.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     label = keys.get("name") or first
-    where = f'routes["{label}"]' if label and isinstance(label, str) else f"routes[{place}]"
+    where = f'routes["{label}"]' if label and isinstance(label, str) else f"routes[{section}]"
     table = table_of(keys, where, ("routes", str(label)))
     route = read_section(RouteSettings, table, problems)
     if not route.name and route.inputs:

@@ -109,20 +109,20 @@ class FullPath:
         if headers is UNREADABLE:
             headers = []
         checks.reject(record, headers, None, NO_CLAIM, why, offset)
-        place: tuple[GroupName, int] | None = None
+        member_of: tuple[GroupName, int] | None = None
         try:
             member = read_membership(headers)
             if member is not None:
                 name = GroupName(checks.address(record, headers), member.group)
-                place = name, member.position
+                member_of = name, member.position
         except RegistryUnavailableError:
             raise  # it is decided once its address can be read
         except Exception:  # noqa: BLE001 - the content of a record may raise any
-            place = None
-        if place is not None:
+            member_of = None
+        if member_of is not None:
             origin = checks.origin_of(record)
             cause = f"the record that completes its group is {origin}: {why.cause}"
-            grouping.fail(*place, Rejection(why.reason, cause), offset)
+            grouping.fail(*member_of, Rejection(why.reason, cause), offset)
 
 
 class Columns(NamedTuple):

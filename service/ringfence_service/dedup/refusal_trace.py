@@ -132,9 +132,9 @@ class RefusalTrace:
         if error.code() == BYSTANDER:
             self.broker_names_records = True
         elif (failure := fault_of(error)).of_record:
-            place = report.topic() or "", report.partition() or 0
-            failure = failure._replace(topic=place[0])
-            self._refusals.setdefault(place, []).append(_Refusal(position, what, failure))
+            partition = report.topic() or "", report.partition() or 0
+            failure = failure._replace(topic=partition[0])
+            self._refusals.setdefault(partition, []).append(_Refusal(position, what, failure))
         else:
             self.is_complete = False
 

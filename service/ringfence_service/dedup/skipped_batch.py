@@ -29,8 +29,8 @@ def skip_batch(
     """
     source = partition.source
     input_partition = partition.input_partition or unrouted(source, "")
-    place = f"offsets {first} to {end - 1}"
-    cause = f"{place} are in a batch that the client could not unpack; an operator skipped it"
+    offsets = f"offsets {first} to {end - 1}"
+    cause = f"{offsets} are in a batch that the client could not unpack; an operator skipped it"
     rejection = Rejection(Reason.UNREADABLE_BATCH, cause)
     record = RedrivenRecord(0, *source, first, now_ms, None, None, (), 0)
     letter = DeadLetterEnvelope(source, None).letter(record, (), None, rejection)

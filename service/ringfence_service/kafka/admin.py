@@ -290,9 +290,9 @@ class KafkaClusterAdmin:
 
     def deletion_fault(self, source: PartitionId, offset: int) -> KafkaError | None:
         """Request deletion of the records of a partition before an offset; return the refusal."""
-        place = TopicPartition(*source, offset)
+        end = TopicPartition(*source, offset)
         with self._admin() as admin:
-            deletion = admin.delete_records([place], request_timeout=REQUEST_TIMEOUT_S)[place]
+            deletion = admin.delete_records([end], request_timeout=REQUEST_TIMEOUT_S)[end]
             try:
                 answered(deletion)
             except KafkaException as error:

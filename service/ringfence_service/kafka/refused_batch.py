@@ -26,8 +26,8 @@ class RefusedBatch(NamedTuple):
     @classmethod
     def of(cls, error: KafkaError, next_offset: int) -> Self:
         """Read an error `UNREADABLE_BATCH`; `next_offset` stands in if its text names none."""
-        place = _PLACE.search(error.str())
-        return cls(next_offset, None) if place is None else cls(int(place[1]), int(place[2]))
+        found = _PLACE.search(error.str())
+        return cls(next_offset, None) if found is None else cls(int(found[1]), int(found[2]))
 
     def sentence(self, log: PartitionId, table: str = "kafka.consumer") -> str:
         """Return what its log waits for, and what to do in this table of the configuration."""

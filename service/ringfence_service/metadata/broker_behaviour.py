@@ -121,9 +121,9 @@ class _BehaviourProbe:
         self._producer.begin_transaction()
         offset = self._written(record)
         if metadata is not None:
-            place = TopicPartition(self._topic, 0, offset, metadata)
+            partition = TopicPartition(self._topic, 0, offset, metadata)
             who = self._reader.consumer_group_metadata()
-            self._producer.send_offsets_to_transaction([place], who, _PATIENCE_S)
+            self._producer.send_offsets_to_transaction([partition], who, _PATIENCE_S)
         if commits:
             self._producer.commit_transaction(_PATIENCE_S)
         else:
@@ -165,8 +165,8 @@ class _BehaviourProbe:
         deadline_s = self._clock.monotonic_s() + _PATIENCE_S
         while True:
             self._beat()
-            place = TopicPartition(self._topic, 0)
-            (found,) = self._reader.committed([place], timeout=_PATIENCE_S)
+            partition = TopicPartition(self._topic, 0)
+            (found,) = self._reader.committed([partition], timeout=_PATIENCE_S)
             if found.error is not None:
                 raise KafkaException(found.error)
             if found.offset >= offset:

@@ -176,9 +176,9 @@ class UnreadableBatches:
         now_s = self._clock.monotonic_s()
         for batch in self._batches.values():
             if batch.outside is None:
-                place = TopicPartition(*batch.source)
+                partition = TopicPartition(*batch.source)
                 # What lies behind an open transaction, a batch of it included, is not delivered.
-                stable = consumer.get_watermark_offsets(place, timeout=_END_S)[1]
+                stable = consumer.get_watermark_offsets(partition, timeout=_END_S)[1]
                 batch.outside = max(stable, batch.first + 1)
             if batch.inside is not None and batch.end is None:
                 offset = (batch.inside + batch.outside) // 2
@@ -219,5 +219,5 @@ class UnreadableBatches:
 
 def _is_of(message: Message, error: KafkaError, batch: UnreadableBatch) -> bool:
     """Whether an error is about this batch, and not about one behind it."""
-    place = message.topic(), message.partition()
-    return place == batch.source and error.str() == batch.error
+    partition = message.topic(), message.partition()
+    return partition == batch.source and error.str() == batch.error
