@@ -10,7 +10,6 @@ from typing import Any, Final
 from ringfence_service.errors import AdminExit, ExitCode, ExitError
 from ringfence_service.printable import visible
 
-FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 _PREFIX: Final = "urn:ringfence:problem:"
 _CODES: Final[Mapping[int, ExitCode | AdminExit]] = {
@@ -47,8 +46,6 @@ class ApiError(ExitError):
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         self.status = status
         self.kind = str(problem.get("type", "")).removeprefix(_PREFIX)
-        self.absence = problem.get("absence")
-        """Why no record is at a position, as a word; None with any other error."""
         super().__init__(_code(status, self.kind), _sentence(status, problem))
 
 
