@@ -66,8 +66,9 @@ schemas: .venv/dev ## RECORDS=100000 records of each format with a schema, on a 
 sim-mutants: .venv/dev ## break the service in ways that the simulation has to find (ARGS="NAME" for some)
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
-mutants: .venv/dev .venv/spark .venv/helm ## break the core in every small way, and name what no fast test finds (ARGS="state --sample 400")
-	$(BIN)/python -m tests.mutation $(ARGS)
+mutants: .venv/dev .venv/mutants ## break state and decisions in every small way with mutmut, and name what no fast test finds (hours; ARGS="ringfence_state.segment*")
+	$(BIN)/mutmut run $(ARGS)
+	$(BIN)/mutmut results
 
 soak: .venv/dev ## load and random faults for SECONDS=600 from SEED=n (ARGS="--workers 2 --scope address --brokers 3"), then what held
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(ARGS)
@@ -140,7 +141,7 @@ ci: check test-all sanitized ## what CI runs: all of it, then the two commands o
 	$(MAKE) reconcile
 
 lock: ## pin requirements/*.in anew, with hashes
-	for name in service tracing schema-registry demo data dev spark helm build bench quix clients docs; do \
+	for name in service tracing schema-registry demo data dev spark helm build bench quix clients docs mutants; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 
@@ -148,7 +149,7 @@ release: .venv/demo ## VERSION=x.y.z: packages, chart, image, bills of materials
 	$(BIN)/python -m tools.release "$(VERSION)" $(ARGS)
 
 clean: ## remove the environment and everything that runs left behind
-	rm -rf .venv .run dist clients/java/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .run dist mutants clients/java/target .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The environment: one marker for each set of requirements; installed from the lock files alone.
 .venv/made:
@@ -185,6 +186,10 @@ clean: ## remove the environment and everything that runs left behind
 .venv/quix/made: .venv/made requirements/quix.txt
 	$(PYTHON) -m venv .venv/quix
 	.venv/quix/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/quix.txt
+	touch $@
+
+.venv/mutants: .venv/dev requirements/mutants.txt
+	$(PIP_TOOLS) --require-hashes -r requirements/mutants.txt
 	touch $@
 
 .venv/helm: .venv/dev requirements/helm.txt

@@ -76,7 +76,6 @@ def parts(seed: int) -> Sequence[Part]:
             {"RINGFENCE_SIM_RUNS": "50000", "RINGFENCE_FIRST_SEED": str(seed)},
         ),
         Part("simulation's mutants", ("tests.simulation.mutants",)),
-        Part("mutants", ("tests.mutation",)),
         Part("versions of Kafka", ("tools.versions",)),
     )
 

@@ -135,7 +135,6 @@ SUITES: Final = (
         budget_s=150,
         quick=QuickPart(
             without=(
-                "mutation",
                 "unit/bench",
                 "unit/tools",
                 "unit/test_import_rules.py",

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.mutation.patch import import_as
+from tests.simulation.imported_as import import_as
 from tools.source_roots import python_path
 
 ROOT: Final = Path(__file__).parents[2]
