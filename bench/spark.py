@@ -34,7 +34,7 @@ from ringfence_pipeline.backfill.seed import streamed_pages
 from ringfence_pipeline.session import close_session, open_session
 from ringfence_pipeline.source import read_topics
 from ringfence_pipeline.storage import StorageFolder
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 
 BATCHES: Final = 8
 HELD: Final = 2_000_000

@@ -13,10 +13,12 @@ from ringfence_client.headers import internal
 from ringfence_pipeline.admin import KafkaAdmin, OffsetSpan
 from ringfence_pipeline.errors import USAGE, PipelineError
 from ringfence_pipeline.source import read_spans
-from ringfence_service.config.load import Config, ConfigErrors, load
+from ringfence_service.config.load import ConfigErrors, load
+from ringfence_service.config.model import Config
 from ringfence_service.config.validation import reads_schemas
 from ringfence_service.metadata.layout import as_started, layout_of
-from ringfence_service.metadata.settings import SettingsHistory, effective_settings
+from ringfence_service.metadata.overlay import effective_settings
+from ringfence_service.metadata.settings import SettingsHistory
 
 
 def read_config(file: Path) -> Config:

@@ -14,7 +14,7 @@ from ringfence_pipeline.admin import KafkaAdmin
 from ringfence_pipeline.config import as_served
 from ringfence_pipeline.reconcile.scope import ReconcileScope, planned
 from ringfence_pipeline.tables import AddressRule, TableSource
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 
 _TOPIC = "{topic}"
 

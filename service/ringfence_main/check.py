@@ -20,8 +20,7 @@ from ringfence_main.template_warnings import kept_templates, shared_addresses
 from ringfence_service.clock import Clock, SystemClock
 from ringfence_service.config.expressions import reads
 from ringfence_service.config.kafka_properties import codec_of
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import ApiSettings, RouteSettings, ServiceSettings
+from ringfence_service.config.model import ApiSettings, Config, RouteSettings, ServiceSettings
 from ringfence_service.config.reach import reach_of
 from ringfence_service.config.tasks import Hop, consumer_group, deciding_processes
 from ringfence_service.config.validation import reads_schemas

@@ -13,7 +13,8 @@ from ringfence_service.bridge.check import check as ask_brokers
 from ringfence_service.bridge.clients import property_problems as bridge_problems
 from ringfence_service.bridge.config import load_lenient as load_bridge
 from ringfence_service.config.kafka_properties import unused_properties
-from ringfence_service.config.load import BRIDGE_SECTIONS, Config, load_lenient, read_document
+from ringfence_service.config.load import BRIDGE_SECTIONS, load_lenient, read_document
+from ringfence_service.config.model import Config
 from ringfence_service.config.reach import reach_of
 from ringfence_service.config.validation import exposed_files, invalid_routes
 from ringfence_service.errors import ConfigIssue, ExitError

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from ringfence_client.headers import DUPLICATE_ID, DUPLICATE_ID_ALIASES, Headers
 from ringfence_service.clock import SystemClock
 from ringfence_service.config.addresses import AddressBook, settings_of
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.templates import named
 from ringfence_service.dead_letters.reader import OffsetScan
 from ringfence_service.dedup.claim import claim_of, identifier_of, missing_headers, read_membership

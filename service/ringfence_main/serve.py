@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.listeners import BindError, Listeners
 from ringfence_service.supervisor.supervisor import Supervisor

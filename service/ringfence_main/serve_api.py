@@ -12,7 +12,7 @@ from ringfence_api.ports import ServiceView
 from ringfence_api.restored import require_restored
 from ringfence_api.server import ServerHandle, listening, opened
 from ringfence_service.clock import SystemClock, product_version
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.tasks import Hop, Task
 from ringfence_service.dead_letters.browser import DeadLetterBrowser
 from ringfence_service.dead_letters.redrive_coordinator import RedriveCoordinator

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations, islice
 from typing import Final, NamedTuple
 
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.templates import PLAIN, named
 from ringfence_service.dedup.route import InputRoute
 

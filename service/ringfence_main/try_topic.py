@@ -33,7 +33,7 @@ from ringfence_client.headers import (
 from ringfence_client.headers import DeadLetter as Letter
 from ringfence_main.live_sample import RECORDS, TRIAL_PREFIX, LiveSample, sampled
 from ringfence_service.clock import SystemClock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.field import (
     ContentField,
     HeaderField,

@@ -9,13 +9,8 @@ from typing import Any
 
 from ringfence_api.ports import ServiceView
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import (
-    ApiSettings,
-    Config,
-    KafkaSettings,
-    RouteSettings,
-    ServiceSettings,
-)
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, Config, RouteSettings, ServiceSettings
 from ringfence_service.metadata.audit import AuditHistory, AuditPage, AuditQuery, AuditRecord
 from ringfence_service.metadata.instances import Registration
 from ringfence_service.metadata.sessions import SessionRecord

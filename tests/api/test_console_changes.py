@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from ringfence_api.console.pages.settings import ROUTE_FIELDS
 from ringfence_api.ports import ServiceView
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from tests.api.console_pages import EVERY, Form, Page, page_of
 from tests.api.fake_letters import LETTER, FakeLetters, FakeRedrives
 from tests.api.guarded import HERE, TOKENS, client_of

@@ -14,7 +14,8 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ringfence_service.clock import SystemClock
-from ringfence_service.config.load import Config, load
+from ringfence_service.config.load import load
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.plan import Output, Plan
 from ringfence_service.kafka.clients import KafkaClients
 from ringfence_service.processor.transaction import (

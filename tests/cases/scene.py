@@ -11,7 +11,7 @@ from typing import Final
 
 from ringfence_client.headers import EPOCH, MARK, DeadLetter, Reason
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.processor.loop import Loop
 from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
 from ringfence_service.queries.ids import IdAnswer, IdQuery

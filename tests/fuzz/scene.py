@@ -10,7 +10,7 @@ from typing import Final
 
 from ringfence_client.headers import DeadLetter, Reason
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.config.tasks import Task, hops_of
 from ringfence_service.dedup.record import source_of, strip_origins
 from ringfence_service.kafka.topics import ENVELOPE_BYTES, by_address

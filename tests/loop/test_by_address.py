@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence_client.headers import DUPLICATE_ID, ORIGIN, DeadLetter, Reason
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.config.tasks import Hop
 from ringfence_service.dedup.blame import WrongPartitionError
 from ringfence_service.dedup.dead_letter import RedrivenRecord

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import murmur2
 
 from ringfence_client.headers import DUPLICATE_ID, NUMBER, PUBLISHER, DeadLetter
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.config.tasks import Hop, Task
 from ringfence_service.dedup.record import KnownId
 from ringfence_service.errors import ExitCode

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from ringfence_client.headers import DUPLICATE_ID, DeadLetter
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.processor.unchecked import LOGGED_EVERY_S
 from ringfence_service.queries.status import RouteCounts
 from tests.loop.test_two_hops import Hops

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_state.cache import Cache
 from ringfence_state.keys import SEGMENTS, prefix
 from tests.support.deciding import World, named, reasons, topics

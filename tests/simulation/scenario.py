@@ -23,19 +23,17 @@ from ringfence_client.headers import (
     GROUP as GROUP_NAME,
 )
 from ringfence_service.config.addresses import AddressBook, OnDuplicate
-from ringfence_service.config.load import (
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import (
     ApiSettings,
     Config,
-    KafkaSettings,
-    RouteSettings,
-    ServiceSettings,
-)
-from ringfence_service.config.model import (
     LostOffset,
     MissingId,
     ResetOffset,
+    RouteSettings,
     SchemaRegistrySettings,
     Scope,
+    ServiceSettings,
 )
 from ringfence_service.config.tasks import Hop, hops_of
 from ringfence_state.model import NO_CLAIM, Claim, PartitionId

@@ -31,7 +31,8 @@ from ringfence_pipeline.backfill.run import (
 )
 from ringfence_pipeline.backfill.seed import seed
 from ringfence_pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from ringfence_service.config.load import Config, load
+from ringfence_service.config.load import load
+from ringfence_service.config.model import Config
 from ringfence_state.model import PartitionId as Partition
 from tests.spark.lake import lake
 from tests.unit.pipeline.backfill.histories import NOW_MS, history

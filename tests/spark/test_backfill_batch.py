@@ -36,7 +36,7 @@ from ringfence_pipeline.backfill.run import (
 from ringfence_pipeline.backfill.seed import seed
 from ringfence_pipeline.backfill.slots import SLOT
 from ringfence_pipeline.errors import CONTRADICTION, USAGE, PipelineError
-from ringfence_service.config.load import Config, RouteSettings
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_state.model import PartitionId
 from tests.spark.lake import lake
 from tests.spark.test_backfill import ORDERS, RETURNS, configured, found, frame

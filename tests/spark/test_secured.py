@@ -26,7 +26,7 @@ from ringfence_pipeline.errors import BROKER, PipelineError
 from ringfence_pipeline.java_properties import java_properties
 from ringfence_pipeline.storage import StorageFolder
 from ringfence_service.config.kafka_properties import KafkaSettings
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.settings import SettingsHistory, SettingsOverlay
 from tests.broker.conftest import create_topic
 from tests.support.waiting import LIMIT_S

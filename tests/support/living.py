@@ -9,13 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 from ringfence_client.headers import DUPLICATE_ID, GROUP_POSITION, GROUP_SIZE, DeadLetter
 from ringfence_client.headers import GROUP as GROUP_NAME
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import (
-    ApiSettings,
-    Config,
-    KafkaSettings,
-    RouteSettings,
-    ServiceSettings,
-)
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, Config, RouteSettings, ServiceSettings
 from ringfence_service.dead_letters.comparer import DuplicateComparer
 from ringfence_service.dedup.partition import PartitionPhase
 from ringfence_service.kafka.topics import config_topic

@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from ringfence_service.config.load import Config, load
+from ringfence_service.config.load import load
+from ringfence_service.config.model import Config
 from tests.support.kafka_image import DEPLOY, advertised, compose, environments
 from tools.broker.artifacts import KAFKA_VERSION
 from tools.image.dockerfile import instructions

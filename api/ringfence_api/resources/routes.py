@@ -34,7 +34,7 @@ from ringfence_api.resources.settings_change import (
     settings_editor,
     write,
 )
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.settings import SettingsOverlay
 from ringfence_service.metadata.settings_change import Change, SettingsSnapshot
 

@@ -24,7 +24,7 @@ from ringfence_api.resources.settings_change import (
     write,
 )
 from ringfence_api.schemas import Given
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.settings import FILE, SettingsOverlay, SettingsRevision
 from ringfence_service.metadata.settings_change import Change, SettingsSnapshot
 

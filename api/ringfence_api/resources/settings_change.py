@@ -34,16 +34,11 @@ from ringfence_api.problems import (
 )
 from ringfence_api.schemas import Document, time_of
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import Config, RouteSettings
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.config.reach import reach_of
 from ringfence_service.formatting import duration_ms
-from ringfence_service.metadata.settings import (
-    OverlayError,
-    SettingsHistory,
-    SettingsOverlay,
-    differences,
-    keys_of,
-)
+from ringfence_service.metadata.overlay import OverlayError, keys_of
+from ringfence_service.metadata.settings import SettingsHistory, SettingsOverlay, differences
 from ringfence_service.metadata.settings import SettingsRevision as SettingsDocument
 from ringfence_service.metadata.settings_change import (
     Change,

@@ -38,7 +38,7 @@ from ringfence_pipeline.backfill.run import (
 from ringfence_pipeline.backfill.slot_decider import PAGE, SlotDecider
 from ringfence_pipeline.backfill.slots import SLOT
 from ringfence_pipeline.storage import StorageFolder
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_state.model import PartitionId
 
 _PAGE: Final = [StructField(name, BinaryType()) for name in PAGE]

@@ -23,7 +23,7 @@ from ringfence_pipeline.options import (
     properties_of,
     spark_command,
 )
-from ringfence_service.metadata.settings import is_file_managed
+from ringfence_service.metadata.overlay import is_file_managed
 
 ConfigFile = Annotated[Path, typer.Option(help="The service's configuration file.")]
 

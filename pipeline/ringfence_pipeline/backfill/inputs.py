@@ -38,7 +38,7 @@ from ringfence_state.cache import Cache
 from ringfence_state.model import PartitionId
 
 if TYPE_CHECKING:
-    from ringfence_service.config.load import Config
+    from ringfence_service.config.model import Config
 
 NO_ADDRESS: Final = -1
 """Takes the place of the deciding partition: the first hop would reject the record."""

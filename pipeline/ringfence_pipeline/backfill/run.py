@@ -39,8 +39,7 @@ from ringfence_pipeline.source import read_topics
 from ringfence_pipeline.stopping import stop_requests
 from ringfence_pipeline.storage import StorageFolder
 from ringfence_pipeline.table_format import JOURNALS
-from ringfence_service.config.load import Config, RouteSettings
-from ringfence_service.config.model import EXPRESSION_MARKER
+from ringfence_service.config.model import EXPRESSION_MARKER, Config, RouteSettings
 
 _FORMAT: Final = 2
 """Of the state; a target of an earlier one had other slots, and is refused."""

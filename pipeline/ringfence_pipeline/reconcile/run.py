@@ -43,7 +43,7 @@ from ringfence_pipeline.steps import say
 from ringfence_pipeline.storage import StorageFolder
 from ringfence_pipeline.table_format import format_of
 from ringfence_pipeline.tables import TABLES, read_table
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 
 _ORIGINS: Final = "origin struct<topic: string, partition: int, offset: long>"
 

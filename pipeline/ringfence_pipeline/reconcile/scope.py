@@ -16,10 +16,10 @@ from ringfence_service.config.addresses import (
     home_of,
     settings_of,
 )
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.route import InputRoute, resolve
+from ringfence_service.metadata.overlay import effective_settings
 from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob, RedriveJobs
-from ringfence_service.metadata.settings import effective_settings
 from ringfence_state.strategies.registry import STRATEGIES
 
 _UNLIMITED: Final = 2**62

@@ -8,7 +8,7 @@ broker. No problem and no repr ever shows a secret.
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -34,6 +34,7 @@ from ringfence_service.config.keys import (
 from ringfence_service.config.model import (
     ApiSettings,
     BridgeSettings,
+    Config,
     LogSettings,
     RouteSettings,
     SchemaRegistrySettings,
@@ -312,37 +313,12 @@ def _dotted(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return properties
 
 
-__all__ = [
-    "ApiSettings",
-    "Config",
-    "ConfigErrors",
-    "KafkaSettings",
-    "RouteSettings",
-    "ServiceSettings",
-    "load",
-    "load_lenient",
-]
-
 S = TypeVar("S")
 
 _PATTERN_FIX = (
     "write whole words between dots, `*` for one word, a final `#` for any number of words, "
     "(text) for literal text"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """All settings of one instance."""
-
-    kafka: KafkaSettings
-    service: ServiceSettings
-    api: ApiSettings
-    routes: tuple[RouteSettings, ...]
-    addresses: AddressBook
-    log: LogSettings = field(default_factory=LogSettings)
-    tracing: TracingSettings = field(default_factory=TracingSettings)
-    schema_registry: SchemaRegistrySettings = field(default_factory=SchemaRegistrySettings)
 
 
 class ConfigErrors(ExitError):  # noqa: N818  one for all problems

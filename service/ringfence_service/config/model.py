@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 if TYPE_CHECKING:
     from pydantic import Field
 
+    from ringfence_service.config.addresses import AddressBook
+    from ringfence_service.config.kafka_properties import KafkaSettings
     from ringfence_service.config.keys import (
         Algorithm,
         AnyCase,
@@ -61,6 +63,13 @@ LogFormat = Literal["auto", "json", "text"]
 
 MissingId = Literal["pass", "stamp", "dead_letter"]
 OnPartitionsAdded = Literal["fail", "keep"]
+
+
+COMMIT_GRACE_MS: Final = 10_000
+"""How long past the transaction timeout a commit of unknown outcome is retried.
+
+By default the broker looks for timed-out transactions every ten seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +207,17 @@ class BridgeSettings:
     group_id: Group = "ringfence-bridge"
     session_timeout_ms: Annotated[int, Field(ge=1_000, le=240_000)] = 10_000
     dead_letter: Template = "{group_id}.dead-letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings of one instance."""
+
+    kafka: KafkaSettings
+    service: ServiceSettings
+    api: ApiSettings
+    routes: tuple[RouteSettings, ...]
+    addresses: AddressBook
+    log: LogSettings = field(default_factory=LogSettings)
+    tracing: TracingSettings = field(default_factory=TracingSettings)
+    schema_registry: SchemaRegistrySettings = field(default_factory=SchemaRegistrySettings)

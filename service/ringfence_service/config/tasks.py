@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from ringfence_service.config.load import Config
+    from ringfence_service.config.model import Config
 
 
 class Hop(Enum):

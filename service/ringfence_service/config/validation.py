@@ -23,6 +23,7 @@ from ringfence_service.config.addresses import AUDIT, BRIDGE
 from ringfence_service.config.expressions import OF_KAFKA, expression_fault
 from ringfence_service.config.kafka_properties import KafkaSettings, Property
 from ringfence_service.config.model import (
+    COMMIT_GRACE_MS,
     EXPRESSION_MARKER,
     ApiSettings,
     RouteSettings,
@@ -340,12 +341,6 @@ def may_meet(one: Pattern, other: Pattern) -> bool:
 
     return meets(0, 0)
 
-
-COMMIT_GRACE_MS: Final = 10_000
-"""How long past the transaction timeout a commit of unknown outcome is retried.
-
-By default the broker looks for timed-out transactions every ten seconds.
-"""
 
 _POLL_INTERVAL_MS: Final = 300_000
 """The default of librdkafka for `max.poll.interval.ms`."""

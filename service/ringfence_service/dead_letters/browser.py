@@ -20,7 +20,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dead_letters.owners import dead_letter_topics
 from ringfence_service.dead_letters.reader import OffsetScan, to_record, to_view
 from ringfence_service.dedup.route import resolve

@@ -6,8 +6,7 @@ from time import monotonic
 from typing import Final, Literal
 
 from ringfence_client.headers import Reason
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.dedup.record import RejectedError, name_of
 from ringfence_service.dedup.route import InputPartition, InputRoute, Template, finder, resolve
 from ringfence_service.kafka.model import ClusterAdmin, TopicInfo

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.tasks import Hop, hops_of
 from ringfence_service.dead_letters.daemon_thread import run_in_daemon_thread
 from ringfence_service.dead_letters.owners import DeadLetterOwners

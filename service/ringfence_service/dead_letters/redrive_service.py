@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dead_letters.browser import DeadLetterBrowser
 from ringfence_service.dead_letters.owners import DeadLetterOwners
 from ringfence_service.dead_letters.redrive_coordinator import RedriveCoordinator

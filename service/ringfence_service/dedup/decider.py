@@ -578,10 +578,8 @@ class _Decider:
         self._write(self._contexts.deletions())
 
     def _write(self, edits: list[Edit]) -> None:
-        changelog = self._partition.changelog
-        assert changelog is not None  # it decides
         if edits:
-            self._plan.edits.setdefault(changelog, []).extend(edits)
+            self._plan.edits.setdefault(self._partition.kept_log, []).extend(edits)
 
 
 def _json(payload: object) -> bytes:

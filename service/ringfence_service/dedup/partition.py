@@ -176,6 +176,18 @@ class OwnedPartition:
         assert self.store is not None
         return self.store
 
+    @property
+    def kept_log(self) -> PartitionId:
+        """The changelog partition of a partition that decides."""
+        assert self.changelog is not None
+        return self.changelog
+
+    @property
+    def known_facts(self) -> TakeoverFacts:
+        """What the broker reported of a partition whose takeover has begun."""
+        assert self.facts is not None
+        return self.facts
+
     def drop(self) -> None:
         """Close the store and drop all local state."""
         if self.store is not None:

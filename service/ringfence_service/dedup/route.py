@@ -24,7 +24,7 @@ from ringfence_service.schemas.documents import Unread, documents
 from ringfence_state.model import PartitionId
 
 if TYPE_CHECKING:
-    from ringfence_service.config.load import Config
+    from ringfence_service.config.model import Config
 
 ADDRESS_BYTES_MAX: Final = 4096
 """Longest address: every key of its state contains it, and the header of each dead letter.

@@ -11,8 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ringfence_service.clock import SystemClock
 from ringfence_service.config.expressions import reads
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.config.tasks import Hop, Task
 from ringfence_service.dedup.route import InputRoute, resolve
 from ringfence_service.errors import ExitCode, ExitError

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from ringfence_service.config.kafka_properties import RECEIVE, SERVERS, Property
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.tasks import ONLY, Task, consumer_group
 from ringfence_service.errors import ConfigIssue
 from ringfence_service.kafka.admin import KafkaClusterAdmin

@@ -1,6 +1,6 @@
 """Effective configuration: that of the running service, for a command that has only the file.
 
-Routes and addresses set over REST override those of the file (`settings.apply_overlay`). Nothing is
+Routes and addresses set over REST override those of the file (`overlay.apply_overlay`). Nothing is
 written: no writer of the metadata topic is fenced, and a missing topic is not created.
 """
 
@@ -8,11 +8,15 @@ from contextlib import closing
 from typing import NamedTuple
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.topics import config_topic
 from ringfence_service.metadata.layout import Topology, as_started
-from ringfence_service.metadata.settings import effective_settings, evaluate, is_file_managed
+from ringfence_service.metadata.overlay import (
+    effective_settings,
+    evaluate,
+    is_file_managed,
+)
 from ringfence_service.metadata.topic import MetadataReader
 
 

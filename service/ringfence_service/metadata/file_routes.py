@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 from ringfence_service.config.expressions import reads
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.record import MetadataRecord, read
 
 _KIND: Final = "file-routes"

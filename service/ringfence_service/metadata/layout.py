@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.config.templates import ESCAPED, earlier, is_escaped, unmarked
 from ringfence_service.dedup.route import resolve
 from ringfence_service.errors import ConfigIssue

@@ -10,14 +10,14 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.tasks import Hop
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.topics import config_topic
 from ringfence_service.metadata.image import MetadataImage
+from ringfence_service.metadata.overlay import effective_settings
 from ringfence_service.metadata.record import MetadataRecord
 from ringfence_service.metadata.sessions import SessionRecord, SessionTable, record_of
-from ringfence_service.metadata.settings import effective_settings
 from ringfence_service.metadata.settings_service import RevisionBarrier
 from ringfence_service.metadata.topic import MetadataWriter, not_written
 from ringfence_service.queries.errors import NameInUse, Unavailable

@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from ringfence_service.config.load import Config
-from ringfence_service.metadata.settings import (
+from ringfence_service.config.model import Config
+from ringfence_service.metadata.overlay import (
     EffectiveSettings,
     OverlayError,
-    SettingsHistory,
-    SettingsOverlay,
     apply_overlay,
     effective_settings,
     fixed_faults,
 )
+from ringfence_service.metadata.settings import SettingsHistory, SettingsOverlay
 from ringfence_service.queries.errors import NotPossible
 
 

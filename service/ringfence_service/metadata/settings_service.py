@@ -10,7 +10,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.tasks import Hop, hops_of
 from ringfence_service.dedup.route import input_topics_of, resolve
 from ringfence_service.kafka.clients import Clients

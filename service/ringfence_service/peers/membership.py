@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import ApiSettings
+from ringfence_service.config.model import ApiSettings, Config
 from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.topics import config_topic

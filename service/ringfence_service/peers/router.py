@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.instances import Registration
 from ringfence_service.peers.client import PeerClient, PeerReply
 from ringfence_service.peers.protocol import (

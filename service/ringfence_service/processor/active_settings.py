@@ -10,9 +10,10 @@ from typing import Final
 
 from ringfence_service.clock import Clock
 from ringfence_service.config.addresses import is_elsewhere, settings_of
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.checks import DecisionContext
 from ringfence_service.dedup.output import OutputResolver
+from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.poison_records import PoisonRecords
 from ringfence_service.dedup.route import Find, finder
 from ringfence_service.errors import ExitError
@@ -78,6 +79,20 @@ class ActiveSettings:
     def config(self) -> Config:
         """The file overlaid with the settings made over REST."""
         return self.settings_follower.effective.config
+
+    @property
+    def revision(self) -> int:
+        """The revision of the metadata topic by which the loop decides."""
+        return self.settings_follower.revision
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an input topic may be another one by now."""
+        return self.inputs.is_suspect
+
+    def applied_by(self, partition: OwnedPartition) -> int:
+        """Return the revision of the settings document that a partition has fully applied."""
+        return self.settings_follower.applied_by(partition)
 
     def layout(self, settings: MetadataImage) -> Topology:
         """Return the topology under the newest document."""

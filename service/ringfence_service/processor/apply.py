@@ -34,11 +34,9 @@ def apply(
         edits = plan.edits.get(partition.changelog) if partition.changelog else None
         if edits and partition.changelog:
             partition.changelog_next = changelog_next[partition.changelog]
-            store, facts = partition.store, partition.facts
-            assert store is not None  # a partition with edits has a store
-            assert facts is not None
-            position = StorePosition(facts.identity, next_offset, partition.changelog_next, now_ms)
-            store.apply(edits, position)
+            identity = partition.known_facts.identity
+            position = StorePosition(identity, next_offset, partition.changelog_next, now_ms)
+            partition.kept_store.apply(edits, position)
         if source in plan.volatile:
             partition.volatile.keep(plan.volatile[source])
         if source in plan.groups:
@@ -65,14 +63,12 @@ def clear_plans(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:
     Until the last of them is committed the offset has no metadata, as before: a takeover in between
     finds the rest of the state, and clears it.
     """
-    assert partition.store is not None  # it is RUNNING
-    assert partition.changelog is not None
     kinds = (*registry.kinds(), pending_record.KIND)
-    keys = [key for kind in kinds for key, _ in partition.store.scan(kind)]
+    keys = [key for kind in kinds for key, _ in partition.kept_store.scan(kind)]
     while True:
         piece, keys = keys[:edits_max], keys[edits_max:]
         plan = Plan(is_partial=bool(keys))
-        plan.edits[partition.changelog] = [Edit(key, None) for key in piece]
+        plan.edits[partition.kept_log] = [Edit(key, None) for key in piece]
         plan.next_offsets[partition.source] = partition.next_offset
         yield plan
         if not keys:

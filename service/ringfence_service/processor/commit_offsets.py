@@ -7,7 +7,6 @@ from confluent_kafka import TopicPartition
 from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.plan import Plan
 from ringfence_service.kafka.errors import DOUBTED
-from ringfence_service.processor.settings_follower import SettingsFollower
 from ringfence_service.processor.transaction import TransactionAbortedError
 from ringfence_state.model import PartitionId
 from ringfence_state.offset_metadata import OffsetMetadata, encode
@@ -19,16 +18,19 @@ def offset_to_commit(
     offset: int,
     changelog_next: Mapping[PartitionId, int],
     plan: Plan,
-    settings_follower: SettingsFollower,
+    revision: int,
+    applied: int,
 ) -> TopicPartition:
     """Return the offset to commit, with the metadata that a takeover checks.
+
+    `revision` is that of the metadata by which the plan was decided, and `applied` that of the
+    settings document that the partition has fully applied.
 
     A plan that clears only a part of the state gets no metadata, see `clear_plans`. Where the next
     offset of the changelog is not known yet, the records most likely follow those of the
     transaction before, and its marker.
     """
-    facts, source = partition.facts, partition.source
-    assert facts is not None  # it is RUNNING
+    facts, source = partition.known_facts, partition.source
     log, log_next = partition.changelog, partition.changelog_next
     if log is not None and log in changelog_next:
         log_next = changelog_next[log]
@@ -43,9 +45,9 @@ def offset_to_commit(
         input_topic_id=facts.identity.input_topic_id,
         changelog_topic_id=facts.identity.changelog_topic_id,
         time_ms=plan.times_ms.get(source, partition.time_ms),
-        revision=settings_follower.revision,
+        revision=revision,
         changelog_start=facts.changelog.start,
-        applied=settings_follower.applied_by(partition),
+        applied=applied,
     )
     return TopicPartition(source.topic, source.partition, offset, encode(metadata))
 

@@ -5,13 +5,16 @@ read. Invariant: store and memory change only after the commit has succeeded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from confluent_kafka import TopicPartition
 
 from ringfence_service.clock import Clock
 from ringfence_service.config.model import ServiceSettings
 from ringfence_service.dedup.batch import Batch
+from ringfence_service.dedup.checks import DecisionContext
 from ringfence_service.dedup.decider import decide
+from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.plan import Output, Plan
 from ringfence_service.dedup.poison_records import PoisonRecords
 from ringfence_service.dedup.refusal_trace import RefusalTrace
@@ -22,7 +25,6 @@ from ringfence_service.kafka.errors import (
     REBALANCED,
     without_frames,
 )
-from ringfence_service.processor.active_settings import ActiveSettings
 from ringfence_service.processor.apply import apply
 from ringfence_service.processor.assignment import Assignment
 from ringfence_service.processor.commit_offsets import offset_to_commit
@@ -48,13 +50,33 @@ class NothingDecidedError(Exception):
     """Every record that was read has to wait: there is nothing to commit."""
 
 
+class DecisionBasis(Protocol):
+    """What a transaction is decided by, as `ActiveSettings` has it: here nothing is parsed."""
+
+    rules: DecisionContext
+
+    @property
+    def revision(self) -> int:
+        """The revision of the metadata topic."""
+        ...
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an input topic may be another one by now."""
+        ...
+
+    def applied_by(self, partition: OwnedPartition) -> int:
+        """Return the revision of the settings document that a partition has fully applied."""
+        ...
+
+
 class Committer:
     """Decides, commits and applies, one transaction after the other."""
 
     def __init__(
         self,
         transaction_manager: TransactionManager,
-        active_settings: ActiveSettings,
+        basis: DecisionBasis,
         assignment: Assignment,
         poller: Poller,
         poison_records: PoisonRecords,
@@ -65,7 +87,7 @@ class Committer:
         retry_policy: RetryPolicy,
     ) -> None:
         self._transaction_manager = transaction_manager
-        self._active_settings = active_settings
+        self._basis = basis
         self._assignment = assignment
         self._poller = poller
         self._poison_records = poison_records
@@ -103,7 +125,7 @@ class Committer:
 
         Afterwards tidy the cache, while the broker processes the records.
         """
-        parts = decide(self._read(batch, plan), self._active_settings.rules, plan, trace)
+        parts = decide(self._read(batch, plan), self._basis.rules, plan, trace)
         lookup_s, produce_s, poller, tally = 0.0, 0.0, self._poller, plan.tally
         is_empty = True
         while True:
@@ -172,17 +194,19 @@ class Committer:
             changelog_next.update({log: offset + 1 for log, offset in written.items()})
             if any(source not in partitions for source in plan.next_offsets):
                 raise TransactionAbortedError(REBALANCED)
-            if self._active_settings.inputs.is_suspect:
+            if self._basis.is_in_doubt:
                 raise TransactionAbortedError(DOUBTED)
             return [
                 offset_to_commit(
-                    partitions[source],
+                    partition,
                     offset,
                     changelog_next,
                     plan,
-                    self._active_settings.settings_follower,
+                    self._basis.revision,
+                    self._basis.applied_by(partition),
                 )
                 for source, offset in plan.next_offsets.items()
+                for partition in (partitions[source],)
             ]
 
         member = self._assignment.membership()
@@ -222,6 +246,6 @@ class Committer:
         self._reporter.address_counters.add(plan.tally, held)
         for source in plan.next_offsets:
             partition = partitions[source]
-            partition.applied = self._active_settings.settings_follower.applied_by(partition)
-            partition.revision = self._active_settings.settings_follower.revision
+            partition.applied = self._basis.applied_by(partition)
+            partition.revision = self._basis.revision
         self._poison_records.passed(partitions, self._service.batch_records_max)

@@ -10,8 +10,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import ServiceSettings
+from ringfence_service.config.model import Config, ServiceSettings
 from ringfence_service.config.tasks import Hop
 from ringfence_service.dedup.route import (
     InputRoute,

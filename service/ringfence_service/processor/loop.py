@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ringfence_service.clock import Clock
 from ringfence_service.config.addresses import home_of
 from ringfence_service.config.kafka_properties import codec_of
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.checks import DecisionContext
 from ringfence_service.dedup.output import TargetMissingError
 from ringfence_service.dedup.partition import OwnedPartition

@@ -15,7 +15,7 @@ from typing import Final, cast
 from confluent_kafka import KafkaError, Message
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import ServiceSettings
+from ringfence_service.config.model import ServiceSettings
 from ringfence_service.dedup.batch import Batch, batch_of, read
 from ringfence_service.dedup.plan import Plan
 from ringfence_service.kafka.io import by_source, errors_of

@@ -5,7 +5,7 @@ than a loop, so that totals and phases survive a restart of the loop.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Final
@@ -15,8 +15,7 @@ import structlog
 from ringfence_client.headers import Headers
 from ringfence_service.clock import Clock
 from ringfence_service.config.addresses import AddressBook, home_of
-from ringfence_service.config.load import Config, ServiceSettings
-from ringfence_service.config.model import EXPRESSION_MARKER
+from ringfence_service.config.model import EXPRESSION_MARKER, Config, ServiceSettings
 from ringfence_service.config.tasks import hops_of
 from ringfence_service.dedup.duplicate_samples import DuplicateSamples
 from ringfence_service.dedup.partition import OwnedPartition, PartitionPhase
@@ -30,7 +29,6 @@ from ringfence_service.processor.differing import Comparer, DifferingLog
 from ringfence_service.processor.fetcher import Block
 from ringfence_service.processor.lag_estimator import LagEstimator
 from ringfence_service.processor.occupancy import PERIOD_S, OccupancyScanner, StateSampler
-from ringfence_service.processor.settings_follower import SettingsFollower
 from ringfence_service.processor.stuck_inputs import describe_held
 from ringfence_service.processor.unchecked import UncheckedLog
 from ringfence_service.queries.status import (
@@ -265,22 +263,27 @@ class Reporter:
         self._partitions_total = assignment.partitions_total
         self.publish(phase, statuses, complete=complete)
 
-    def follows(
-        self, settings_follower: SettingsFollower, running: Iterable[OwnedPartition]
-    ) -> None:
-        """Report how far the settings are effective."""
-        self._config_revision = settings_follower.applied(running)
-        routes = settings_follower.effective.config.routes
-        self._hops = tuple(hop.value for hop in hops_of(route.scope for route in routes))
-        if settings_follower.document != self._named_by:
-            self._named_by = settings_follower.document
-            self.metrics.name_addresses(_named(settings_follower.effective.config))
-        if settings_follower.fault != self._config_fault:
-            self._config_fault = settings_follower.fault
+    def follows(self, config: Config, document: int, applied: int, fault: str | None) -> None:
+        """Report how far the settings are effective.
+
+        Args:
+            config: the effective settings
+            document: the revision of their document
+            applied: the oldest revision that a partition has applied
+            fault: why a newer document is not effective
+
+        """
+        self._config_revision = applied
+        self._hops = tuple(hop.value for hop in hops_of(route.scope for route in config.routes))
+        if document != self._named_by:
+            self._named_by = document
+            self.metrics.name_addresses(_named(config))
+        if fault != self._config_fault:
+            self._config_fault = fault
             self._published_s = float("-inf")
-            if settings_follower.fault is not None:
+            if fault is not None:
                 self.metrics.config_not_applied()
-                _log.error("settings_not_applied", reason=settings_follower.fault)
+                _log.error("settings_not_applied", reason=fault)
 
     def sample(
         self,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ringfence_service.clock import Clock
 from ringfence_service.config.addresses import settings_of
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.checks import DecisionContext
 from ringfence_service.dedup.decider import apply_settings
 from ringfence_service.dedup.partition import OwnedPartition, TakeoverFacts
@@ -18,14 +18,14 @@ from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.topics import config_topic
 from ringfence_service.metadata.image import MetadataImage
 from ringfence_service.metadata.layout import as_started
-from ringfence_service.metadata.settings import (
+from ringfence_service.metadata.overlay import (
     EffectiveSettings,
-    SettingsRevision,
     apply_overlay,
     effective_settings,
     evaluate,
     is_file_managed,
 )
+from ringfence_service.metadata.settings import SettingsRevision
 from ringfence_service.metadata.topic import MetadataReader
 from ringfence_state.model import PartitionId
 

@@ -465,8 +465,7 @@ class PartitionInitializer:
     def _finish(self, partition: OwnedPartition, replay: ChangelogReplay) -> None:
         """Check the restored store against the committed offset, then start reading."""
         self.restorer.remove(replay.changelog)
-        facts, store = partition.facts, replay.store
-        assert facts is not None  # set when the restore began
+        facts, store = partition.known_facts, replay.store
         now_ms = self._clock.wall_ms()
         if is_too_old(replay.position, now_ms, facts.tombstones_kept_ms):
             self._retake(partition)

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.validation import COMMIT_GRACE_MS
+from ringfence_service.config.model import COMMIT_GRACE_MS
 from ringfence_service.dedup.plan import Output, Plan
 from ringfence_service.dedup.refusal_trace import UndecidedError
 from ringfence_service.kafka.clients import Clients

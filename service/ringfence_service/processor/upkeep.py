@@ -115,7 +115,10 @@ class Upkeep:
             plan = Plan()
             plan.next_offsets = {partition.source: partition.next_offset for partition in late}
             self._committer.commit(plan, ())
-        self._reporter.follows(follower, running.values())
+        applied = follower.applied(running.values())
+        self._reporter.follows(
+            follower.effective.config, follower.document, applied, follower.fault
+        )
 
     def _begins_at_an_end(self, partition: OwnedPartition) -> bool:
         """Whether `latest` chose the offset: the next owner must not choose another, later one."""

@@ -13,8 +13,7 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import FastPath
+from ringfence_service.config.model import Config, FastPath
 from ringfence_service.config.tasks import Task
 from ringfence_service.queries.errors import NameInUse, NotPossible, Unavailable
 from ringfence_service.queries.registry import Answer, Query

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.config.tasks import Hop, Task, share_of, tasks_of, tasks_on
 from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.queries.status import ServiceStatus

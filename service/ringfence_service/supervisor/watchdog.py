@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.errors import ExitCode
 from ringfence_service.queries.status import StatusBoard
 from ringfence_state.store import OPEN_FILES_MAX

@@ -16,7 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from ringfence_service.clock import Clock
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.errors import (

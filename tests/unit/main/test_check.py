@@ -12,14 +12,15 @@ import trustme
 
 from ringfence_main.check import CheckReport, certificate_warnings, descriptor_warnings, report_of
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import (
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import (
     ApiSettings,
     Config,
-    KafkaSettings,
     RouteSettings,
+    SchemaRegistrySettings,
+    Scope,
     ServiceSettings,
 )
-from ringfence_service.config.model import SchemaRegistrySettings, Scope
 from ringfence_service.errors import ConfigIssue
 from ringfence_service.kafka.coordinator_topics import OFFSETS, TRANSACTIONS, CoordinatorTopic
 from tests.fakes.admin import FakeAdmin

@@ -9,7 +9,7 @@ from ringfence_client.headers import DUPLICATE_ID
 from ringfence_main import live_sample
 from ringfence_main.live_sample import TRIAL_PREFIX, LiveSample, sampled
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from tests.support.living import ROUTE, Living, in_group
 
 JSON: Final = replace(ROUTE, id="{json:/orderId}")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ringfence_main.check import report_of
-from ringfence_service.config.load import Config, KafkaSettings, RouteSettings
-from ringfence_service.config.model import MissingId
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import Config, MissingId, RouteSettings
 from ringfence_service.config.templates import expanded
 from ringfence_service.errors import ExitCode
 from ringfence_service.kafka.model import UNCHECKED

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ringfence_main.try_topic import FoundCopy, TryMessage, TryResult, require_fields
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.field import KeyField
 from ringfence_service.dedup.route import InputRoute
 from ringfence_service.errors import ExitError

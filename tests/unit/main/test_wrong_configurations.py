@@ -13,7 +13,7 @@ import pytest
 
 from ringfence_main.check import CheckReport, report_of
 from ringfence_main.cli import main
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.log import FakeCluster
 from tests.fakes.rights import FakeRights

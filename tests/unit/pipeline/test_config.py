@@ -7,7 +7,7 @@ import pytest
 from ringfence_pipeline.config import read_config
 from ringfence_pipeline.errors import USAGE, PipelineError
 from ringfence_pipeline.templates import _field
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.dedup.field import field_of
 
 

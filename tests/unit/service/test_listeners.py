@@ -8,8 +8,7 @@ import pytest
 
 from ringfence_main import serve
 from ringfence_main.findings import findings_of
-from ringfence_service.config.load import Config
-from ringfence_service.config.model import ApiSettings
+from ringfence_service.config.model import ApiSettings, Config
 from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.listeners import BindError, Listeners, bind_warnings
 from ringfence_service.supervisor.supervisor import Supervisor

@@ -221,7 +221,6 @@ def _write(
 ) -> None:
     plan.next_offsets[partition.source] = partition.next_offset
     if settings_of(loop.config.addresses, cache).persist_id_cache:
-        assert partition.changelog is not None  # it remembers
-        plan.edits.setdefault(partition.changelog, []).extend(edits)
+        plan.edits.setdefault(partition.kept_log, []).extend(edits)
     else:
         plan.volatile.setdefault(partition.source, []).extend(edits)

@@ -138,9 +138,8 @@ def _decided(
 
 
 def _write(partition: OwnedPartition, edits: list[Edit], plan: Plan) -> None:
-    assert partition.changelog is not None  # it decides
     plan.next_offsets[partition.source] = partition.next_offset
-    plan.edits.setdefault(partition.changelog, []).extend(edits)
+    plan.edits.setdefault(partition.kept_log, []).extend(edits)
 
 
 def _job(name: str, loop: Loop) -> RedriveJob | None:

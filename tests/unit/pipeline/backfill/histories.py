@@ -6,7 +6,7 @@ from random import Random
 from ringfence_client.headers import Headers
 from ringfence_pipeline.backfill.decider import SparkRecord
 from ringfence_pipeline.backfill.inputs import BackfillInputs
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_state.model import PartitionId
 from tests.unit.pipeline.backfill.the_service import value_of
 

@@ -8,7 +8,7 @@ from ringfence_client.headers import DUPLICATE_ID
 from ringfence_pipeline.config import read_config
 from ringfence_pipeline.errors import USAGE, PipelineError
 from ringfence_pipeline.reconcile.scope import RouteScope, planned, redriven_of
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.redrive_job import DeadLetterRange, RedriveJob
 from ringfence_service.queries.dead_letters import (
     DeadLetterFilter,

@@ -5,7 +5,7 @@ from pathlib import Path
 from ringfence_pipeline.config import overlaid, read_config
 from ringfence_pipeline.reconcile.scope import UNKNOWN, PastBounds, earlier_of, memory_of
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import Config
+from ringfence_service.config.model import Config
 from ringfence_service.metadata.settings import SettingsHistory, SettingsOverlay
 
 

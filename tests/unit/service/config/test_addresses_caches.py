@@ -6,7 +6,7 @@ import pytest
 
 from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, NUMBER, PUBLISHER
 from ringfence_service.config.addresses import AUDIT, BRIDGE, AddressBook, settings_of
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.queries.addresses import AddressQuery
 from tests.support.deciding import NOW_MS, World, named, reasons, record
 from tests.support.helpers import answer

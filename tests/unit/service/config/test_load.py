@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ringfence_service.config.addresses import AddressSettings
-from ringfence_service.config.load import Config, ConfigErrors, load, load_lenient
+from ringfence_service.config.load import ConfigErrors, load, load_lenient
 from ringfence_service.config.model import (
     ApiSettings,
+    Config,
     LogSettings,
     RouteSettings,
     ServiceSettings,

@@ -8,7 +8,8 @@ import pytest
 
 from ringfence_service.config.kafka_properties import JAVA, KNOWN, Property, read_kafka
 from ringfence_service.config.keys import GivenValue
-from ringfence_service.config.load import Config, load_lenient
+from ringfence_service.config.load import load_lenient
+from ringfence_service.config.model import Config
 from ringfence_service.errors import ConfigIssue
 
 

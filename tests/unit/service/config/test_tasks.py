@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ringfence_service.config.load import Config, RouteSettings
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.config.tasks import Hop, Task, consumer_group, share_of, tasks_of
 from tests.unit.service.supervisor.scene import config_of
 

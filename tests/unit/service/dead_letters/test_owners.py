@@ -6,8 +6,14 @@ import pytest
 from confluent_kafka import murmur2
 
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import ApiSettings, Config, KafkaSettings
-from ringfence_service.config.model import RouteSettings, SchemaRegistrySettings, ServiceSettings
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import (
+    ApiSettings,
+    Config,
+    RouteSettings,
+    SchemaRegistrySettings,
+    ServiceSettings,
+)
 from ringfence_service.dead_letters.owners import DeadLetterOwners, dead_letter_topics
 from ringfence_service.dead_letters.redrive_coordinator import first_deciding
 from ringfence_service.kafka.model import TopicInfo

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 import pytest
 from structlog.testing import capture_logs
 
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dead_letters import redrive_coordinator as coordinator_module
 from ringfence_service.dead_letters import redrive_runner as errand_module
 from ringfence_service.dead_letters.browser import DeadLetterBrowser

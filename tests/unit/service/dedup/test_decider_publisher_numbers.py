@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence_client.headers import BOOKMARK, DUPLICATE_ID, MARK, DeadLetter, Reason, bookmark
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.partition import addresses_of
 from ringfence_state.cache import Cache
 from tests.support.deciding import NOW_MS, World, reasons, record, told, topics

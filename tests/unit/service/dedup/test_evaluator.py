@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, Headers, Reason
-from ringfence_service.config.load import RouteSettings
-from ringfence_service.config.model import MissingId
+from ringfence_service.config.model import MissingId, RouteSettings
 from ringfence_service.dedup.evaluator import FullPath
 from ringfence_service.dedup.fast_paths import FastPaths
 from ringfence_service.dedup.plan import Unchecked

@@ -17,7 +17,7 @@ import ringfence_service.dedup.pending_groups as pending_module
 import ringfence_service.dedup.waiting_order as order_module
 from ringfence_client.headers import Headers
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft
 from ringfence_service.dedup.waiting_order import GroupName, HeapOrder
 from ringfence_state.memory_store import MemoryStore

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ringfence_client.headers import Reason
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.field import Field, KeyField, UnrenderableError
 from ringfence_service.dedup.record import RejectedError
 from ringfence_service.dedup.route import (

@@ -8,7 +8,7 @@ from confluent_kafka import Message
 
 from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, ORIGIN, DeadLetter, Reason
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.config.tasks import Hop
 from ringfence_service.dedup.dead_letter import RedrivenRecord
 from ringfence_service.dedup.pending_groups import PendingGroup, PendingGroups, PendingGroupsDraft

@@ -7,7 +7,7 @@ from confluent_kafka import Message
 
 from ringfence_client.headers import DUPLICATE_ID
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.route import InputRoute
 from ringfence_service.import_ids.source import IdSource
 from tests.support.helpers import some

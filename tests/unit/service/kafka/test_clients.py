@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.kafka_properties import RECEIVE
-from ringfence_service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from ringfence_service.config.kafka_properties import RECEIVE, KafkaSettings
+from ringfence_service.config.model import ApiSettings, Config, ServiceSettings
 from ringfence_service.kafka import clients
 from ringfence_service.kafka.clients import FETCHING, KafkaClients, Makers, property_problems
 

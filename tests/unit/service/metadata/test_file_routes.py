@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ringfence_client.headers import DUPLICATE_ID, DeadLetter
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.config.tasks import Hop, Task
 from ringfence_service.kafka.topics import config_topic, fallback
 from ringfence_service.metadata.file_routes import GroupFileRoutes, InstanceFileRoutes

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ringfence_service.config.load import RouteSettings
-from ringfence_service.config.model import Scope
+from ringfence_service.config.model import RouteSettings, Scope
 from ringfence_service.config.tasks import Hop, Task
 from ringfence_service.config.templates import expanded
 from ringfence_service.errors import ExitCode

@@ -5,21 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import (
-    ApiSettings,
-    Config,
-    KafkaSettings,
-    RouteSettings,
-    ServiceSettings,
-)
-from ringfence_service.metadata.settings import (
-    SettingsOverlay,
-    apply_overlay,
-    differences,
-    fixed_faults,
-    keys_of,
-    overlay_of,
-)
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, Config, RouteSettings, ServiceSettings
+from ringfence_service.metadata.overlay import apply_overlay, fixed_faults, keys_of
+from ringfence_service.metadata.settings import SettingsOverlay, differences, overlay_of
 
 FILE = Config(
     KafkaSettings({}, {}, {}, {}),

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, Config, ServiceSettings
 from ringfence_service.metadata.instances import Registration
 from ringfence_service.peers.client import PeerClient
 from ringfence_service.peers.protocol import StatusReply, decode_query

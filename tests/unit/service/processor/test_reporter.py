@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ringfence_service.config.load import ServiceSettings
+from ringfence_service.config.model import ServiceSettings
 from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
 from ringfence_service.processor.reporter import Reporter
 from ringfence_service.queries.status import RouteCounts, ServiceStatus, StatusBoard

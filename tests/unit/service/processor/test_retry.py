@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ringfence_service.config.load import ServiceSettings
+from ringfence_service.config.model import ServiceSettings
 from ringfence_service.errors import ExitCode
 from ringfence_service.processor.reporter import Reporter
 from ringfence_service.processor.retry import BROKER_PATIENCE_S, RetryPolicy

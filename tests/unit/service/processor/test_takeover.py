@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringfence_service.config.load import ServiceSettings
+from ringfence_service.config.model import ServiceSettings
 from ringfence_service.config.tasks import Hop
 from ringfence_service.dedup.partition import LogRange, TakeoverFacts
 from ringfence_service.errors import ExitCode, ExitError

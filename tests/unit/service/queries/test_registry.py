@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence_client.headers import DUPLICATE_ID
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.processor.loop import Loop
 from ringfence_service.queries.addresses import (
     AddressAnswer,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ringfence_service.config.addresses import AddressBook
-from ringfence_service.config.load import ApiSettings, Config, KafkaSettings, ServiceSettings
+from ringfence_service.config.kafka_properties import KafkaSettings
+from ringfence_service.config.model import ApiSettings, Config, ServiceSettings
 from ringfence_service.supervisor.supervisor import Supervisor
 from tests.support.waiting import LIMIT_S, eventually
 

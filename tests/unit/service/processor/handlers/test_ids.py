@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringfence_api.parameters import sought_id
 from ringfence_client.headers import DUPLICATE_ID, DeadLetter, id_text
-from ringfence_service.config.load import RouteSettings
+from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.dead_letter import shown_id
 from ringfence_service.dedup.record import KnownId
 from ringfence_service.processor.loop import Loop
