@@ -56,26 +56,58 @@ class AddressSettings:
     """The settings of one address, with a value for every key."""
 
     strategy: StrategyName = DEFAULT_STRATEGY
+    """How the address remembers; see below."""
     id_cache_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 20_000
+    """How many ids are remembered, on each partition that decides; 0 remembers none and passes
+    every record.
+    """
     persist_id_cache: bool = True
+    """`false`: in memory only, forgotten at a restart and when the partition moves."""
     on_duplicate: OnDuplicate = "dead_letter"
+    """`"drop"` it, or `"mark"`: it goes out with the header `ringfence.duplicate`, the position of
+    the accepted record.
+    """
     window_ms: Annotated[int, Field(ge=1, le=_YEARS_MS)] = 1_800_000
+    """`window`: for how long ids are held."""
     window_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 10_000
+    """`window`: how many ids are held."""
     refresh_on_hit: bool = True
+    """`window`: a duplicate restarts the time of its id."""
     audit_depth: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
+    """`audit`: how many numbers of a publisher are held."""
     audit_producers: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """`audit`: how many publishers are held."""
     audit_jump_max: Annotated[int, Field(ge=1, le=NUMBER_MAX)] = 1_000_000
+    """`audit`: a number that is further above the last one is refused instead of evicting all
+    before it.
+    """
     below_window: BelowWindow = "duplicate"
+    """`audit`: how a number below the window is treated; `"accept"` as in ActiveMQ."""
     publishers_max: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """`sequence`, `ordered`: how many publishers are held."""
     group_records_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """How many records a transaction group may have."""
     group_bytes_max: Annotated[int, Field(ge=1024, le=1024**3)] = 16 * 1024 * 1024
+    """How many bytes the records of a transaction group may have."""
     group_timeout_ms: Annotated[int, Field(ge=1, le=_YEARS_MS)] = 60_000
+    """How long a group may wait for its last record."""
     groups_open_max: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """How many groups of the address may wait on a partition; beyond that the oldest is given up.
+    """
     dead_letter_audit: bool = False
+    """Only the first duplicate of an id is dead-lettered, later ones are counted; a record without
+    an id is dead-lettered each time that its group is.
+    """
     process_expired: bool = True
+    """A record past `_EXPIRES_AT` goes to the dead letters."""
     addresses_max: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """How many addresses a partition may hold; `BRIDGE.<address>` counts as one, and so does the
+    memory that `dead_letter_audit` keeps for one.
+    """
     address_idle_ms: Annotated[int, Field(ge=0, le=_YEARS_MS)] = 0
-    """0: never."""
+    """An address whose newest id is older than this is
+    [forgotten](operations.md#addresses-that-are-idle); 0: never.
+    """
 
     @property
     def remembered_by(self) -> Strategy:
