@@ -50,7 +50,7 @@ STAGES: Final = {
         "ring_memory.py:InMemoryRing.absorb",
         "ring_memory.py:InMemoryRing.forget",
     ),
-    REST: ("committer.py:Committer", "loop.py:Loop.turn", "worker.py:LoopRunner.turn"),
+    REST: ("committer.py:Committer", "loop.py:Loop.turn", "loop_runner.py:LoopRunner.turn"),
 }
 """Stage → functions as `file:qualified name`, or a prefix of that; the longest match counts.
 

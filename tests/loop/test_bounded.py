@@ -16,7 +16,7 @@ from ringfence_service.dedup.plan import Plan
 from ringfence_service.processor.loop import Loop
 from ringfence_service.processor.transaction import TransactionManager
 from ringfence_service.queries.status import StatusBoard
-from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.supervisor.loop_runner import LoopRunner
 from ringfence_state.cache import BatchTooLargeError, Cache
 from ringfence_state.model import PartitionId
 from ringfence_state.store import Store

@@ -19,7 +19,7 @@ from ringfence_service.queries.inbox import QueryInbox
 from ringfence_service.queries.registry import Answer, Query
 from ringfence_service.queries.status import ServiceStatus, StatusBoard
 from ringfence_service.schemas import documents
-from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.supervisor.loop_runner import LoopRunner
 from ringfence_service.telemetry.metrics import Metrics
 from ringfence_state.store import StoreFailedError
 from tests.fakes.clients import FakeClients
@@ -101,7 +101,7 @@ class Instance:
         return self.loop is not None
 
     def turn(self) -> None:
-        """Begin a life, or give it one turn; see `ringfence_service.supervisor.worker`."""
+        """Begin a life, or give it one turn; see `ringfence_service.supervisor.loop_runner`."""
         self._live(self._turn)
 
     def ask(self, query: Query) -> Answer | None:

@@ -23,7 +23,7 @@ from ringfence_service.processor.reporter import Reporter
 from ringfence_service.processor.retry import RetryPolicy
 from ringfence_service.queries.inbox import QueryInbox
 from ringfence_service.queries.status import ServiceStatus, StatusBoard
-from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.supervisor.loop_runner import LoopRunner
 from ringfence_service.telemetry.metrics import Metrics
 from ringfence_state.model import PartitionId
 from ringfence_state.store import Stores

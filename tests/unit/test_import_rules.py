@@ -45,7 +45,7 @@ PLANTS = {
     ),
     "The supervisor starts without": (
         "service/ringfence_service/supervisor/supervisor.py",
-        "import ringfence_service.supervisor.worker",
+        "import ringfence_service.supervisor.loop_runner",
     ),
     "The command line is a client": (
         "service/ringfence_service/cli/ids.py",

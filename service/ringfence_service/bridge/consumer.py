@@ -25,7 +25,7 @@ from ringfence_service.clock import Clock
 from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.kafka.errors import UNREADABLE_BATCH
 from ringfence_service.kafka.io import BoundedReads, by_source, errors_of, memory_bytes, offsets_of
-from ringfence_service.kafka.refused_batch import RefusedBatch
+from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
 from ringfence_state.model import PartitionId
 
 _COMMITTED_TIMEOUT_S: Final = 5.0
@@ -263,7 +263,7 @@ class BridgeConsumer:
             raise self._lost(source, f"{self.running[source].sent} is out of range")
         if error.code() == UNREADABLE_BATCH and source in self.running:
             position = self.running[source]
-            batch = RefusedBatch.of(error, position.sent)
+            batch = UnreadableBatchFault.of(error, position.sent)
             position.waiting_for = batch.sentence(source, "bridge.source")
         if error.fatal() or error.code() in _REFUSALS:
             raise KafkaException(error)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ringfence_service.config.addresses import AddressBook, AddressSettings, pattern_fault
-from ringfence_service.config.effects import unread_keys, without_effect
 from ringfence_service.config.expressions import expression_fault
 from ringfence_service.config.kafka_properties import (
     JAVA,
@@ -42,6 +41,7 @@ from ringfence_service.config.model import (
     TracingSettings,
 )
 from ringfence_service.config.targets import target_problems
+from ringfence_service.config.unread_keys import unread_keys, without_effect
 from ringfence_service.config.validation import (
     NamedRoute,
     api_problems,

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ringfence_service.config.addresses import AddressBook, AddressSettings, home_of
-from ringfence_service.dedup.idle import IdleAddresses
+from ringfence_service.dedup.idle_addresses import IdleAddresses
 from ringfence_service.dedup.pending_groups import PendingGroups
 from ringfence_service.dedup.route import InputPartition
 from ringfence_service.errors import ConfigIssue

@@ -1,7 +1,8 @@
 """Overlay on the file: the effective settings, which the rules of the file validate.
 
 An entry of the overlay replaces the whole entry of that name in the file, and null removes it; a
-paused route is not read. The messages are those of the file. Pure.
+paused route is not read. Only routes and addresses change while the service runs; everything else
+in the file needs a restart. The messages are those of the file. Pure.
 """
 
 from collections.abc import Iterable, Iterator

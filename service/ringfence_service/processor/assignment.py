@@ -289,7 +289,10 @@ class Assignment:
         self._drop(consumer, taken)
 
     def on_lost(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
-        """Drop partitions that another member may own already."""
+        """Drop partitions that another member may own already.
+
+        The committer sees that the group has rebalanced, and aborts an open transaction.
+        """
         self._note(consumer, "lost")
         self._drop(consumer, taken)
         self._member = None

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from ringfence_service.kafka.errors import UNREADABLE_BATCH
 from ringfence_service.kafka.io import BoundedReads, assign_anew, errors_of
-from ringfence_service.kafka.refused_batch import RefusedBatch
+from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
 from ringfence_state.keys import UnknownFormatError, address_of
 from ringfence_state.model import Edit, PartitionId
 from ringfence_state.store import Store, StorePosition
@@ -57,7 +57,7 @@ class Restorer:
         self._consumer: Consumer | None = None
         self._replays: dict[PartitionId, ChangelogReplay] = {}
         self._reads = BoundedReads(_RECORDS_MAX)
-        self._refused: dict[PartitionId, RefusedBatch] = {}
+        self._refused: dict[PartitionId, UnreadableBatchFault] = {}
         """Changelogs that stand still before a batch that the client refuses."""
 
     @property
@@ -111,7 +111,7 @@ class Restorer:
             if error.code() != UNREADABLE_BATCH:
                 yield error
             elif replay is not None:
-                self._refused[replay.changelog] = RefusedBatch.of(error, replay.reached)
+                self._refused[replay.changelog] = UnreadableBatchFault.of(error, replay.reached)
 
     def renew(self) -> None:
         """Continue with a new consumer: the current one may have forgotten its brokers."""

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ringfence_service.clock import Clock
 from ringfence_service.config.model import ServiceSettings
-from ringfence_service.dedup.idle import IdleAddresses
+from ringfence_service.dedup.idle_addresses import IdleAddresses
 from ringfence_service.dedup.partition import (
     LogRange,
     OwnedPartition,

@@ -1,6 +1,6 @@
 """Unreadable batches: batches in an input that the client refuses to unpack.
 
-The client never passes such a batch (`service/ringfence_service/kafka/refused_batch.py`). Its
+The client never passes such a batch (`service/ringfence_service.kafka.unreadable_batch.py`). Its
 partition is blocked, and a consumer of its own fetches from offsets of the log. A fetch from an
 offset within the batch returns the batch's error again. That is how the offset after the batch is
 found, which no error names, and from time to time whether the batch was deleted. A batch has an end
@@ -19,7 +19,7 @@ from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.errors import UNREADABLE_BATCH
 from ringfence_service.kafka.io import assign_anew
-from ringfence_service.kafka.refused_batch import RefusedBatch
+from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
 from ringfence_service.processor.fetcher import Fetcher
 from ringfence_state.model import PartitionId
 
@@ -38,7 +38,7 @@ class UnreadableBatch:
         """`next_offset` is that of the partition."""
         self.source = source
         self.error = error.str()
-        self.refused = RefusedBatch.of(error, next_offset)
+        self.refused = UnreadableBatchFault.of(error, next_offset)
         self.start = next_offset
         """The next offset of its partition, from which it is met."""
         self.inside: int | None = None

@@ -2,7 +2,8 @@
 
 It refreshes topics and settings, ensures the producer and advances takeovers. It commits what needs
 no record: cleared state, applied settings, offsets that are due, groups that timed out, and the
-removal of idle addresses.
+removal of idle addresses. The time of a partition stands still without records; only groups time
+out by the clock.
 """
 
 from collections.abc import Callable, Iterator

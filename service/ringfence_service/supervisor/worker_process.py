@@ -31,6 +31,7 @@ from ringfence_service.queries.registry import Answer
 from ringfence_service.queries.status import ServiceStatus, StatusBoard
 from ringfence_service.schemas.documents import connect
 from ringfence_service.supervisor.heap import FreedMemory, keep_freed_memory, memory_bytes
+from ringfence_service.supervisor.loop_runner import LoopRunner
 from ringfence_service.supervisor.protocol import (
     Channel,
     MetricsReply,
@@ -51,7 +52,6 @@ from ringfence_service.supervisor.watchdog import (
     calm_garbage_collector,
     drop_cycles,
 )
-from ringfence_service.supervisor.worker import LoopRunner
 from ringfence_service.telemetry import logging as log
 from ringfence_service.telemetry.metrics import Metrics
 from ringfence_service.telemetry.tracing import open_tracer

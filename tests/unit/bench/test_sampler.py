@@ -10,7 +10,7 @@ from ringfence_service.dedup import decider as decide
 from ringfence_service.processor import loop
 from ringfence_service.processor import transaction as apply
 from ringfence_service.processor import transaction as commit
-from ringfence_service.supervisor import worker
+from ringfence_service.supervisor import loop_runner
 from ringfence_state import cache
 from ringfence_state import rocksdb_store as rocks
 from ringfence_state import segment as run
@@ -19,7 +19,7 @@ from ringfence_state.strategies import ring
 LOOP = [
     "committer.py:Committer.commit",
     "loop.py:Loop.turn",
-    "worker.py:LoopRunner.turn",
+    "loop_runner.py:LoopRunner.turn",
     "run.py:serve",
 ]
 
@@ -66,7 +66,7 @@ def test_what_is_not_the_loop_counts_for_nothing() -> None:
 
 
 def test_every_function_of_the_table_exists() -> None:
-    modules = [apply, commit, consume, decide, loop, worker, cache, rocks, ring, run]
+    modules = [apply, commit, consume, decide, loop, loop_runner, cache, rocks, ring, run]
     known = {module.__name__.rpartition(".")[2] + ".py": module for module in modules}
     named = [name.split(":") for names in STAGES.values() for name in names]
     for file, qualified in [(file, name) for file, name in named if file in known and name]:

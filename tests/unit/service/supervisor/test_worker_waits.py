@@ -7,11 +7,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from ringfence_service.errors import ExitCode
-from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.supervisor.loop_runner import LoopRunner
 from tests.fakes.errors import fenced, plain
 from tests.support.helpers import ending
 from tests.support.living import Living, gone, late, refused
-from tests.unit.service.supervisor.test_worker import ended, run, stopping
+from tests.unit.service.supervisor.test_loop_runner import ended, run, stopping
 
 
 def test_what_is_known_to_be_wrong_with_the_way_is_what_it_waits_for_and_ends_with() -> None:

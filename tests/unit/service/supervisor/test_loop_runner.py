@@ -21,7 +21,7 @@ from ringfence_service.queries.errors import Busy, Unavailable
 from ringfence_service.queries.ids import ForgetId, IdAnswer, IdQuery
 from ringfence_service.queries.inbox import PendingQuery, at_once
 from ringfence_service.queries.registry import Answer, Query
-from ringfence_service.supervisor.worker import LoopRunner
+from ringfence_service.supervisor.loop_runner import LoopRunner
 from ringfence_state.store import StoreCorruptError, StoreFailedError
 from tests.fakes.errors import abortable, fenced, plain
 from tests.fakes.group import Committed
@@ -148,7 +148,7 @@ def test_questions_get_a_sixteenth_of_the_time_while_records_come(
         living.cluster.now_ms += 3
         return IdAnswer(known=False, sightings=())
 
-    monkeypatch.setattr("ringfence_service.supervisor.worker.answer", slow)
+    monkeypatch.setattr("ringfence_service.supervisor.loop_runner.answer", slow)
     for turn in range(1, turns + 1):
         if turn % every == 0:
             living.send("a")

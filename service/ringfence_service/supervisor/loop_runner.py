@@ -1,4 +1,4 @@
-"""Worker: runs one loop after another until it is stopped.
+"""Loop runner: a worker's main thread, which runs one loop after another until it is stopped.
 
 A loop ends when the outcome of a transaction is unknown: the next one has a new producer and
 consumer, and reads the outcome from the broker. Being fenced as a producer twice within a minute

@@ -1,7 +1,7 @@
-"""Refused batch: what the client says of a batch in a log that it refuses to unpack.
+"""Unreadable batch: what the client says of a batch in a log that it does not unpack.
 
-librdkafka refuses a zstd batch that unpacks to more than `receive.message.max.bytes`, reports that
-twice a second, and never passes the batch. Its text has the first offset and the bytes in the log.
+If a zstd batch unpacks to more than `receive.message.max.bytes`, librdkafka never passes it, and
+reports that twice a second. Its text has the first offset and the bytes in the log.
 """
 
 import re
@@ -15,8 +15,8 @@ from ringfence_state.model import PartitionId
 _PLACE: Final = re.compile(r"message at (\d+) of (\d+) bytes")
 
 
-class RefusedBatch(NamedTuple):
-    """A batch that the client refuses."""
+class UnreadableBatchFault(NamedTuple):
+    """A batch that the client does not unpack."""
 
     first: int
     """Its first offset."""
