@@ -119,7 +119,7 @@ SUITES: Final = (
             budget_s=180,
         ),
     ),
-    Suite("helm", "helm", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=550),
+    Suite("helm", "helm and not long", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=400),
     Suite(
         "image",
         "image",

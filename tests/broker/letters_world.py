@@ -119,11 +119,6 @@ id_cache_size = 1000000""",
         """Until the service has written so many dead letters."""
         self.until(lambda: self.service.told("/v1/status")["dead_letters"] == count)
 
-    def counted(self, query: str) -> int:
-        """How many dead letters a filter lets through."""
-        document = self.summary(query)
-        return int(document["dead_letters"] + document["foreign"])
-
     def summary(self, query: str = "") -> dict[str, Any]:
         """The complete summary; on a busy machine one request may be too short to read them all."""
         found: list[dict[str, Any]] = []

@@ -102,7 +102,7 @@ def number_of(each: Seen) -> int:
     return int(each.record.value or b"")
 
 
-@pytest.mark.parametrize("scope", ["address", "partition"])
+@pytest.mark.parametrize("scope", ["address", pytest.param("partition", marks=pytest.mark.long)])
 def test_copies_of_what_was_adopted_are_duplicates_with_the_place_of_their_original(
     venue: Callable[[str], Venue], topic_name: Callable[[str], str], scope: str
 ) -> None:

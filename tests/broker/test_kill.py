@@ -156,7 +156,14 @@ def test_two_instances_share_the_work_and_hand_it_over(world: World) -> None:
 
 
 @pytest.mark.row(10)
-@pytest.mark.parametrize("step", [Step.AFTER_BEGIN, Step.AFTER_SEND_OFFSETS, Step.AFTER_COMMIT])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(Step.AFTER_BEGIN, marks=pytest.mark.long),
+        Step.AFTER_SEND_OFFSETS,
+        pytest.param(Step.AFTER_COMMIT, marks=pytest.mark.long),
+    ],
+)
 def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, step: Step) -> None:
     zombie = world.service()
     world.send(2000)
@@ -174,6 +181,7 @@ def test_a_zombie_that_wakes_after_the_takeover_writes_nothing(world: World, ste
     world.verify()
 
 
+@pytest.mark.long
 @pytest.mark.row(11)
 def test_of_two_services_with_one_name_one_leaves(world: World) -> None:
     first = world.service()

@@ -119,6 +119,7 @@ def test_records_deleted_before_they_were_decided_are_reported_and_skipped_on_re
     assert (desk.count(desk.output), desk.count(desk.letters)) == (5, 0)
 
 
+@pytest.mark.long
 @pytest.mark.row(21)
 def test_hanging_transactions_in_an_input_and_in_a_changelog_are_reported(
     desk: Desk, tmp_path: Path

@@ -116,6 +116,7 @@ def test_a_commit_that_reaches_the_broker_in_a_transaction_that_is_killed_double
     world.conclude(service)
 
 
+@pytest.mark.long
 @pytest.mark.row(15)
 @pytest.mark.row(29)
 def test_requests_of_every_kind_that_arrive_in_later_transactions_change_nothing(

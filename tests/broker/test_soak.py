@@ -33,7 +33,11 @@ def soak(
     "manner",
     [
         pytest.param(Manner(), id="scope partition", marks=pytest.mark.long),
-        pytest.param(CROWD, id="two workers, scope address", marks=pytest.mark.row(13)),
+        pytest.param(
+            CROWD,
+            id="two workers, scope address",
+            marks=[pytest.mark.row(13), pytest.mark.long],
+        ),
     ],
 )
 def test_a_short_soak_holds_every_promise(tmp_path: Path, manner: Manner) -> None:

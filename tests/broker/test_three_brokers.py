@@ -116,6 +116,7 @@ def test_each_of_three_brokers_goes_in_turn_while_instances_are_killed(
             brokers.wait_in_sync()
 
 
+@pytest.mark.long
 @pytest.mark.row(36)
 def test_a_coordinator_that_stands_still_is_replaced_by_another_broker(
     brokers: ThreeBrokers, client: Mapping[str, str], new_world: NewWorld

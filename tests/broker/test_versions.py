@@ -15,7 +15,9 @@ pytestmark = pytest.mark.broker
 
 @pytest.mark.row(37)
 @pytest.mark.usefixtures("embedded_kind")
-@pytest.mark.parametrize("version", [versions()[0], versions()[-1]])
+@pytest.mark.parametrize(
+    "version", [versions()[0], pytest.param(versions()[-1], marks=pytest.mark.long)]
+)
 def test_a_kill_inside_a_commit_leaves_every_record_with_one_fate_on_this_version_too(
     version: str, tmp_path: Path, new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

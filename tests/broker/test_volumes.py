@@ -61,6 +61,7 @@ def test_a_volume_that_comes_back_from_a_backup_is_behind_and_catches_up(world: 
     world.conclude(service)
 
 
+@pytest.mark.long
 @pytest.mark.row(9)
 def test_a_kill_in_the_middle_of_a_wipe_wipes_again(world: World) -> None:
     world.send(1000)
@@ -109,6 +110,7 @@ def mounted(kind: str, folder: Path) -> Sequence[str]:
     return (*IN_A_NAMESPACE, "sh", "-c", f'mount {kind} "$0" && exec "$@"', str(folder))
 
 
+@pytest.mark.long
 @pytest.mark.row(17)
 @pytest.mark.usefixtures("namespace")
 def test_a_disk_without_room_for_a_store_ends_the_process(world: World) -> None:

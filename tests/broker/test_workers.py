@@ -76,6 +76,7 @@ def limited(step: Step = Step.BEFORE_BEGIN, count: int = 0, **more: str) -> dict
     return {**struck(step, count, "HANG"), "VICTIM_LIMIT_S": str(LIMIT_S), **more}
 
 
+@pytest.mark.long
 def test_two_workers_share_the_partitions_and_decide_everything_once(world: World) -> None:
     service = world.started()
     wait_shared(service)

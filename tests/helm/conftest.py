@@ -19,9 +19,12 @@ from tools.kubernetes.documents import Pods
 from tools.promtool.build import PROMTOOL
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what needs Kubernetes at the end: it takes CPU time while it only waits, for minutes."""
-    items.sort(key=lambda item: "kubernetes" in getattr(item, "fixturenames", ()))
+    """Count what needs Kubernetes among the long tests: to build it takes minutes on all cores."""
+    for item in items:
+        if "kubernetes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long)
 
 
 def built(program: GoProgram) -> Path:

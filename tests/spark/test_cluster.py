@@ -28,7 +28,12 @@ from tests.unit.pipeline.backfill.the_service import Said, TheService
 from tools.broker.cluster import Broker
 
 # Each job runs again until an executor is caught in a batch, which a slow machine makes long.
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
 
 ORDERS: Final = [PartitionId("orders", number) for number in range(3)]
 RETURNS: Final = [PartitionId("returns", number) for number in range(2)]

@@ -104,6 +104,7 @@ def test_twenty_faults_of_each_kind_are_found_and_named(
     assert "://" not in written
 
 
+@pytest.mark.long
 def test_outputs_that_retention_has_deleted_are_read_from_the_tables_and_a_fault_is_new_once(
     spark: SparkSession, command: Callable[..., Result], broker: Broker, tmp_path: Path
 ) -> None:
@@ -177,7 +178,7 @@ def test_a_group_that_has_committed_nothing_and_inputs_that_are_gone_prove_nothi
     assert idle.value.exit_code == told.value.exit_code == CONTRADICTION
 
 
-@pytest.mark.parametrize("scope", ["partition", "address"])
+@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "address"])
 def test_a_service_that_is_killed_commits_no_fault_and_none_is_seen_while_it_runs(
     spark: SparkSession, broker: Broker, tmp_path: Path, scope: str
 ) -> None:

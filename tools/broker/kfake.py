@@ -14,7 +14,9 @@ from tools.broker.config import HOST
 from tools.broker.embedded import EmbeddedBroker
 from tools.go import GoProgram
 
-KFAKE: Final = GoProgram("kfake", Path(__file__).parents[1] / "kfake", ".", link="-s -w")
+KFAKE: Final = GoProgram(
+    "kfake", Path(__file__).parents[1] / "kfake", ".", link="-s -w", is_optimised=True
+)
 _CONTROL_TIMEOUT_S: Final = 10.0
 
 

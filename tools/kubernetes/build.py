@@ -1,6 +1,6 @@
 """Kubernetes at its pinned version: etcd, API server, controllers, scheduler, kubectl and kwok.
 
-The first build takes about ten minutes on two cores; `python -m tools.helm` runs it.
+The first build takes about ten minutes on two cores; the first test that needs it runs it.
 """
 
 import re
