@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -366,6 +367,8 @@ class World:
     def _freeze(self, frozen: Instance) -> None:
         """SIGSTOP: the others go on for a while, long enough for any timeout or not."""
         others = [i for i in self.instances if i not in self._acting and i.wanted]
+        if sys.exception() is not None:  # handled by the frozen one: the others would see it too
+            others = []
         frozen.freeze()
         for _ in range(self.chance.randint(1, 40)):
             self.log.wait(self.chance.random() * 2)

@@ -5,10 +5,10 @@ writes: compare-and-set with Kafka alone. Until another writer fences it, it may
 no other process has written. A revision is the offset after a record, so revisions only grow.
 """
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -41,7 +41,7 @@ _HELD_UP_S: Final = 1.0
 A writer that is alive usually commits sooner. If it is fenced all the same, it writes once more.
 """
 _SILENT_S: Final = 30.0
-"""How long a reader may get nothing before it asks whether its client finds a broker.
+"""How long a reader may get nothing before it asks whether its client still reads.
 
 The topic is silent most of the time, and its reader may be a loop: without a broker the question
 takes two seconds.
@@ -136,16 +136,24 @@ class MetadataReader:
         self._consumer.close()
 
     def _replace_dead_client(self, *, is_silent: bool) -> None:
-        """Replace a client that has lost all brokers: it returns neither records nor errors."""
+        """Replace a client that returns neither records nor errors, though it should."""
         now_s = self._clock.monotonic_s()
         if is_silent and now_s - self._last_message_s < _SILENT_S:
             return
         self._last_message_s = now_s
-        if is_silent and not finds_a_broker(self._consumer, self._partition.topic):
+        if is_silent and self._is_dead():
             self._start = self._reached()
             self._consumer.close()
             self._consumer = self._clients.restorer()
             self._assign()
+
+    def _is_dead(self) -> bool:
+        """Whether the client has lost all brokers, or no longer fetches, as after a new leader."""
+        if not finds_a_broker(self._consumer, self._partition.topic):
+            return True
+        with contextlib.suppress(KafkaException):
+            return not self.has_caught_up()
+        return False
 
     def _first_offset(self) -> int:
         return self._cluster.starts([self._partition])[self._partition]
@@ -214,7 +222,7 @@ class MetadataWriter:
             raise failed
         return revision
 
-    @contextmanager
+    @contextlib.contextmanager
     def _turn(self) -> Iterator["_WriterLease"]:
         thread = threading.get_ident()
         self._waiting.add(thread)
@@ -298,12 +306,15 @@ class _WriterLease:
             reader = MetadataReader(
                 self._clients(), self._topic, self._clock, on_offset=self._compare
             )
+        failed: Exception | None = None
         try:
             reader.catch_up(may_fence=False)
-            self._reader = reader
-        finally:
-            if self._reader is None:
-                reader.close()
+        except Exception as error:  # noqa: BLE001 - raised again once the client is closed
+            failed = without_frames(error)
+        if failed is not None:
+            reader.close()  # not while an exception is handled: it calls the client
+            raise failed
+        self._reader = reader
         return reader.settings
 
     def _compare(self, offset: int) -> None:

@@ -103,6 +103,9 @@ def check_layout(
             longest_s = min(_PAUSE_MAX_S, 2 * max(longest_s, clock.monotonic_s() - begun_s))
             pause_s = chance.uniform(0, longest_s)
         else:
+            beat()
+            # The client may have stopped to fetch, without an error: new ones read on then.
+            follower.catch_up(may_fence=False)
             pause_s = chance.uniform(*_AWAITED_S)
         beat()
 

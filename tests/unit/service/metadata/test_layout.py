@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from ringfence_service.config.model import RouteSettings, Scope
 from ringfence_service.config.tasks import Hop, Task
@@ -61,6 +61,24 @@ def check(
 def written(living: Living) -> Topology | None:
     record = living.cluster.records(TOPIC)[-1]
     return layout_of(record.key, record.value)
+
+
+def test_a_reader_that_does_not_see_what_was_written_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living()
+    clients, own = living.clients(), InstanceFileRoutes.of(living.config)
+    follower = MetadataReader(clients, TOPIC, living.clock)
+    follower.catch_up()
+
+    def consume(*_: object) -> list[Message]:
+        living.clock.sleep(1)
+        return []
+
+    monkeypatch.setattr(follower._consumer, "consume", consume)
+    with pytest.raises(KafkaException, match="cannot be read to its end"):
+        check_layout(lambda _: FIRST, own, follower, clients, TOPIC, living.clock, lambda: None)
+    assert written(living) == FIRST
 
 
 def test_the_first_start_writes_it_down_and_the_next_one_finds_it() -> None:

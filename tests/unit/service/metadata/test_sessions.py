@@ -324,6 +324,23 @@ def test_a_client_that_hears_nothing_and_finds_no_broker_is_replaced_by_one_that
     assert living.faults.passed["close"] == 2
 
 
+def test_a_client_that_no_longer_fetches_is_replaced_by_one_that_reads_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = Living()
+    follower, passed = following(living)
+    monkeypatch.setattr(follower._consumer, "consume", lambda *_: [])
+    for second in range(70):
+        if second == 35:  # after it was asked once, and there was nothing to read
+            assert living.faults.passed["close"] == 0
+            living.cluster.write(TOPIC, 0, Record(*opening(), None, 1))
+        living.clock.sleep(1)
+        follower.poll()
+    assert (passed, follower.has_caught_up()) == ([0, 1, 2], True)
+    assert living.faults.passed["close"] == 1
+    follower.close()
+
+
 def test_what_a_client_could_not_send_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     living = Living()
     before = living.cluster.records(TOPIC)
