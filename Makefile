@@ -21,7 +21,7 @@ run: .venv/demo .venv/native ## real flights through a real broker, killed half-
 test: .venv/dev .venv/spark ## tests of every guarantee, in eight minutes on two idle cores (ARGS="unit oracle" for some)
 	$(BIN)/python -m tools.suites quick $(ARGS)
 
-test-all: .venv/dev .venv/spark .venv/helm .venv/docs/made ## the same, then all other tests that this machine can run, in 40 minutes (ARGS="broker" for some)
+test-all: .venv/dev .venv/spark .venv/helm .venv/docs/made ## the same, then all other tests that this machine can run, in 30 minutes (ARGS="broker" for some)
 	$(BIN)/python -m tools.suites all $(ARGS)
 
 test-long: .venv/dev .venv/spark .venv/helm .venv/docs/made ## hours: every fault again with new seeds, soak, mutants, all versions of Kafka (SEED=n, ARGS="soak")

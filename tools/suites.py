@@ -92,7 +92,7 @@ SUITES: Final = (
         JAVA,
         ("tools.broker.archive",),
         processes=3,
-        budget_s=1050,
+        budget_s=950,
         quick=QuickPart(
             (
                 "broker/test_kill.py::test_a_kill_on_either_fast_path_leaves_every_record_with_one_fate",
@@ -110,7 +110,7 @@ SUITES: Final = (
         JAVA,
         ("tools.spark_archive",),
         folder="spark",
-        budget_s=1250,
+        budget_s=900,
         quick=QuickPart(
             (
                 "spark/test_tables.py::test_each_committed_message_is_a_row_once_and_no_aborted_one_is",
@@ -122,11 +122,11 @@ SUITES: Final = (
     Suite("helm", "helm and not long", ("go", *JAVA), ("tools.helm",), folder="helm", budget_s=400),
     Suite(
         "image",
-        "image",
+        "image and not long",
         ("buildah", "mmdebstrap", *JAVA),
         ("tools.image",),
         folder="image",
-        budget_s=720,
+        budget_s=450,
     ),
     Suite(
         "unit",

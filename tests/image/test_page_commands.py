@@ -34,6 +34,7 @@ def images() -> Iterator[dict[str, Image]]:
         buildah.run("rmi", name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "tags"), [("docs/image.md", 2), ("deploy/helm/ringfence/README.md", 1)]
 )
