@@ -1,16 +1,15 @@
 /* A ring in compiled form: a Table has its committed ids, a Draft those that a batch adds.
  *
- * What always holds: a draft does not change what its table knows; a stored segment is checked as a
- * whole before it is read.
+ * A table finds the number of a new id in its slots, and that of an older one in its runs. What always
+ * holds: a draft does not change what its table knows; a stored segment is checked as a whole before
+ * it is read.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "runs.h"
 
 static void *made(PyTypeObject *type) { return PyType_GenericAlloc(type, 0); }
 
@@ -66,13 +65,9 @@ typedef struct {
 
 enum { SLOTS_MIN = 16, FORGOTTEN_BYTES = 66 };
 
-/* The keyed hash that the interpreter has for bytes: ids are chosen by others. */
-static uint32_t tag_of(const char *id, size_t length)
+static uint32_t tag_of(uint64_t hash)
 {
-    PyObject *bytes = PyBytes_FromStringAndSize(id, (Py_ssize_t)length);
-    uint64_t hash = bytes ? (uint64_t)PyObject_Hash(bytes) : 0;
-    uint32_t tag = (uint32_t)(hash ^ hash >> 32);
-    Py_XDECREF(bytes);
+    uint32_t tag = (uint32_t)hash;
     return tag ? tag : 1;
 }
 
@@ -257,119 +252,275 @@ static Entry entry_at(const Segment *segment, size_t row)
                    .time = item(&segment->times, row)};
 }
 
-/* A Table has the committed numbers of one ring: an index as in state/ringfence_state/id_index.py. It keeps the
- * segments too, if it is not whole only the newest ones: most duplicates come soon. */
+/* A Table has the committed numbers of one ring. Those of the ids in segments that it was given are in
+ * its slots; older ones are in its runs, which Python attaches. It keeps the segments too, if it is not
+ * whole only the newest ones: most duplicates come soon. */
 
-enum { RECENT_SEGMENTS = 64 };
+enum { RECENT_SEGMENTS = 64, LENT_SEGMENTS = 64 };
+
+/* Segments, by their first numbers. */
+typedef struct {
+    Segment *items;
+    size_t start, end, room, bytes;
+} Segments;
 
 typedef struct {
     PyObject_HEAD
     Slots slots;
-    Segment *segments;
-    size_t start, end, room, bytes; /* of the segments; of what they take */
+    Segments segments, lent; /* lent ones are older: Python has read them for duplicates */
+    Seed seed;
     uint64_t floor;
-    int is_whole;
+    int is_whole, has_runs;
+    PyObject *runs; /* tuple of Run, oldest first; NULL before the first */
+    RunFile **files; /* of these */
+    size_t files_count;
+    uint64_t young; /* the numbers below are in runs, or evicted; they are not in the slots */
+    Text ids;       /* of the numbers from `young` on: Hashed, if the table has runs */
 } Table;
 
-static PyTypeObject *TableType, *DraftType;
+typedef struct {
+    PyObject_HEAD
+    RunFile file;
+} Run;
 
+static PyTypeObject *TableType, *DraftType, *RunType;
+
+static bool is_seed(PyObject *bytes, Seed *seed)
+{
+    if (PyBytes_Check(bytes) && PyBytes_Size(bytes) == sizeof *seed) {
+        memcpy(seed, PyBytes_AsString(bytes), sizeof *seed);
+        return true;
+    }
+    PyErr_SetString(PyExc_ValueError, "a seed has 16 bytes");
+    return false;
+}
+
+/* Table(is_whole, has_runs, seed) */
 static PyObject *Table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    int is_whole;
-    if (!PyArg_ParseTuple(args, "p", &is_whole))
+    int is_whole, has_runs;
+    PyObject *bytes;
+    Seed seed;
+    if (!PyArg_ParseTuple(args, "ppO", &is_whole, &has_runs, &bytes) || !is_seed(bytes, &seed))
         return NULL;
     Table *self = made(type);
     if (self)
-        self->is_whole = is_whole;
+        self->is_whole = is_whole, self->has_runs = has_runs, self->seed = seed;
     return (PyObject *)self;
+}
+
+static void drop(Segments *self, size_t count)
+{
+    for (; count && self->start < self->end; count--) {
+        PyObject *value = self->items[self->start++].value;
+        self->bytes -= (size_t)PyBytes_Size(value);
+        Py_DECREF(value);
+    }
 }
 
 static void Table_dealloc(Table *self)
 {
-    for (size_t i = self->start; i < self->end; i++)
-        Py_DECREF(self->segments[i].value);
-    free(self->segments), free(self->slots.slots);
+    drop(&self->segments, SIZE_MAX), drop(&self->lent, SIZE_MAX);
+    free(self->segments.items), free(self->lent.items);
+    free(self->slots.slots), free(self->ids.bytes), free(self->files);
+    Py_XDECREF(self->runs);
     freed(self);
 }
 
-static bool keep(Table *self, const Segment *segment)
+/* How many of them begin at a number or before. */
+static size_t until(const Segments *self, uint64_t number)
+{
+    size_t low = self->start, high = self->end;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (self->items[middle].first <= number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool keep(Segments *self, const Segment *segment)
 {
     if (self->end == self->room && self->start >= self->room / 2) {
         self->end -= self->start;
         if (self->end)
-            memmove(self->segments, self->segments + self->start, self->end * sizeof *segment);
+            memmove(self->items, self->items + self->start, self->end * sizeof *segment);
         self->start = 0;
     }
     if (self->end == self->room) {
-        size_t room = 2 * self->room + 8;
-        Segment *segments = realloc(self->segments, room * sizeof *segments);
-        if (!segments)
+        size_t room = self->room + self->room / 2 + 1; /* most rings have few */
+        Segment *items = realloc(self->items, room * sizeof *items);
+        if (!items)
             return PyErr_NoMemory() != NULL;
-        self->segments = segments, self->room = room;
+        self->items = items, self->room = room;
     }
-    self->segments[self->end++] = *segment;
+    size_t at = until(self, segment->first);
+    memmove(self->items + at + 1, self->items + at, (self->end++ - at) * sizeof *segment);
+    self->items[at] = *segment;
     Py_INCREF(segment->value);
     self->bytes += (size_t)PyBytes_Size(segment->value);
     return true;
 }
 
-static void drop(Table *self, size_t count)
+static bool is_readable(PyObject *value, Segment *segment)
 {
-    for (; count && self->start < self->end; count--) {
-        PyObject *value = self->segments[self->start++].value;
-        self->bytes -= (size_t)PyBytes_Size(value);
-        Py_DECREF(value);
-    }
+    if (!PyBytes_Check(value) || !is_segment(value, segment))
+        return PyErr_SetString(PyExc_ValueError, "no segment"), false;
+    if (segment->first >> 62 || segment->floor >> 62)
+        return PyErr_SetString(PyExc_OverflowError, "a number of 2^62 or more"), false;
+    return true;
+}
+
+/* The hash of the id of a row, whose id begins at *id; 0 if it is forgotten. *id is that of the next row
+ * then. */
+static uint64_t hash_in(Seed seed, const Segment *segment, uint32_t row, const char **id)
+{
+    size_t length = (size_t)item(&segment->lengths, row);
+    uint64_t hash = length == FORGOTTEN_BYTES ? 0 : hash_of(seed, *id, length);
+    *id += length;
+    return hash;
+}
+
+static uint64_t max_of(uint64_t one, uint64_t other) { return one > other ? one : other; }
+
+static uint64_t young_count(const Table *self) { return self->ids.used / sizeof(Hashed); }
+
+/* Leave the numbers below `young` to the runs. */
+static void leave(Table *self, uint64_t young)
+{
+    size_t known = young > self->young ? young - self->young : 0;
+    known = known < young_count(self) ? known * sizeof(Hashed) : self->ids.used;
+    self->ids.used -= known;
+    if (known)
+        memmove(self->ids.bytes, self->ids.bytes + known, self->ids.used);
+    self->young = max_of(young, self->young);
+}
+
+/* Leave evicted numbers, when they are most of the young ones. */
+static void trim(Table *self)
+{
+    if (self->floor > self->young && self->floor - self->young > young_count(self) / 2)
+        leave(self, self->floor);
 }
 
 /* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
 static PyObject *Table_add(Table *self, PyObject *value)
 {
     Segment segment;
-    if (!PyBytes_Check(value) || !is_segment(value, &segment))
-        return PyErr_SetString(PyExc_ValueError, "no segment"), NULL;
-    if (segment.first >> 62 || segment.floor >> 62)
-        return PyErr_SetString(PyExc_OverflowError, "a number of 2^62 or more"), NULL;
-    const char *id = (const char *)segment.ids;
-    if (segment.floor > self->floor)
-        self->floor = segment.floor;
-    for (uint32_t row = 0; row < segment.count; row++) {
-        size_t length = (size_t)item(&segment.lengths, row);
-        if (length != FORGOTTEN_BYTES &&
-            !insert(&self->slots, tag_of(id, length), segment.first + row, self->floor))
-            return NULL;
-        id += length;
-    }
-    if (segment.count && !keep(self, &segment))
+    if (!is_readable(value, &segment))
         return NULL;
-    if (!self->is_whole && self->end - self->start > RECENT_SEGMENTS)
-        drop(self, 1);
+    const char *id = (const char *)segment.ids;
+    self->floor = max_of(self->floor, segment.floor);
+    /* Numbers are skipped by a batch longer than the ring: those before are evicted. */
+    if (self->has_runs && segment.count && segment.first != self->young + young_count(self))
+        self->young = segment.first, self->ids.used = 0;
+    for (uint32_t row = 0; row < segment.count; row++) {
+        Hashed hashed = {hash_in(self->seed, &segment, row, &id), row, 0};
+        if (self->has_runs && !put(&self->ids, &hashed, sizeof hashed))
+            return NULL;
+        if (hashed.hash && !insert(&self->slots, tag_of(hashed.hash), segment.first + row,
+                            max_of(self->floor, self->young)))
+            return NULL;
+    }
+    if (self->has_runs)
+        trim(self);
+    if (segment.count && !keep(&self->segments, &segment))
+        return NULL;
+    if (!self->is_whole && self->segments.end - self->segments.start > RECENT_SEGMENTS)
+        drop(&self->segments, 1);
     return Py_BuildValue("KKKI", segment.first, segment.floor, segment.capacity, segment.count);
 }
 
-/* drop(count): drop the oldest segments that are kept. */
+/* lend(value): keep a segment that holds older ids, so that their duplicates are decided here. */
+static PyObject *Table_lend(Table *self, PyObject *value)
+{
+    Segment segment;
+    if (!is_readable(value, &segment))
+        return NULL;
+    if (self->lent.end - self->lent.start >= LENT_SEGMENTS)
+        drop(&self->lent, SIZE_MAX);
+    return segment.count && !keep(&self->lent, &segment) ? NULL : Py_NewRef(Py_None);
+}
+
+/* young(): the numbers in the slots: the first one, and the one after the last. */
+static PyObject *Table_young(Table *self, PyObject *Py_UNUSED(none))
+{
+    return Py_BuildValue("KK", self->young, self->young + young_count(self));
+}
+
+/* ids(): the ids of the numbers in the slots, 16 bytes each, for a run. */
+static PyObject *Table_ids(Table *self, PyObject *Py_UNUSED(none))
+{
+    return PyBytes_FromStringAndSize(self->ids.bytes, (Py_ssize_t)self->ids.used);
+}
+
+/* The files of a tuple of runs, which keeps them open. */
+static RunFile **files_of(PyObject *runs, size_t *count)
+{
+    *count = (size_t)PyTuple_Size(runs);
+    RunFile **files = malloc((*count + 1) * sizeof *files);
+    if (!files)
+        return PyErr_NoMemory(), NULL;
+    for (size_t i = 0; i < *count; i++) {
+        PyObject *run = PyTuple_GetItem(runs, (Py_ssize_t)i);
+        if (!PyObject_TypeCheck(run, RunType)) {
+            free(files);
+            return PyErr_SetString(PyExc_TypeError, "no run"), NULL;
+        }
+        files[i] = &((Run *)run)->file;
+    }
+    return files;
+}
+
+/* attach(runs, young): have these runs, oldest first, and leave the numbers below `young` to them. */
+static PyObject *Table_attach(Table *self, PyObject *args)
+{
+    PyObject *runs;
+    unsigned long long young;
+    if (!PyArg_ParseTuple(args, "O!K", &PyTuple_Type, &runs, &young))
+        return NULL;
+    size_t count;
+    RunFile **files = files_of(runs, &count);
+    if (!files)
+        return NULL;
+    leave(self, young);
+    free(self->files), self->files = files, self->files_count = count;
+    Py_XDECREF(self->runs);
+    self->runs = Py_NewRef(runs);
+    Py_RETURN_NONE;
+}
+
+/* drop(count): drop the oldest segments that are kept, and those that were lent. */
 static PyObject *Table_drop(Table *self, PyObject *count)
 {
     size_t number = PyLong_AsSize_t(count);
     if (PyErr_Occurred())
         return NULL;
-    drop(self, number);
+    drop(&self->segments, number), drop(&self->lent, SIZE_MAX);
     Py_RETURN_NONE;
+}
+
+static const Segment *kept_with(const Segments *self, uint64_t number)
+{
+    size_t after = until(self, number);
+    const Segment *found = after > self->start ? &self->items[after - 1] : NULL;
+    return found && number - found->first < found->count ? found : NULL;
 }
 
 /* The segment that has a number; NULL if none is kept. */
 static const Segment *segment_with(const Table *self, uint64_t number)
 {
-    size_t low = self->start, high = self->end;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (self->segments[middle].first <= number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const Segment *found = low > self->start ? &self->segments[low - 1] : NULL;
-    return found && number - found->first < found->count ? found : NULL;
+    const Segment *found = kept_with(&self->segments, number);
+    return found ? found : kept_with(&self->lent, number);
+}
+
+/* has(number): whether the segment that has it is kept. */
+static PyObject *Table_has(Table *self, PyObject *number)
+{
+    unsigned long long wanted = PyLong_AsUnsignedLongLong(number);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(segment_with(self, wanted) != NULL);
 }
 
 /* value(number): the segment that has it, if it is kept. */
@@ -382,30 +533,87 @@ static PyObject *Table_value(Table *self, PyObject *number)
     return found ? Py_NewRef(found->value) : NULL;
 }
 
-/* numbers(id, floor, end): the numbers in this range that may be the id's, newest first. */
+/* A search for the numbers of an id, in the slots and then in each run, the newest one first. */
+typedef struct {
+    const Table *table;
+    uint64_t hash, bits, floor, end;
+    size_t seen;      /* of the slots */
+    size_t left;      /* runs, the last of which comes next */
+    bool is_in_run, is_damaged;
+    Cursor cursor;
+} Search;
+
+static void begin_search(Search *self, const Table *table, uint64_t hash, uint64_t floor, uint64_t end)
+{
+    self->table = table, self->hash = hash, self->floor = floor, self->end = end, self->seen = 0;
+    self->is_in_run = self->is_damaged = false;
+    self->bits = bits_of(hash >> 16);
+    for (self->left = 0; self->left < table->files_count; self->left++)
+        fetch_block(table->files[self->left], hash >> 16);
+}
+
+/* The next number; -1: no more, which proves nothing if `is_damaged`. */
+static int64_t next_found(Search *self)
+{
+    uint64_t young = max_of(self->floor, self->table->young);
+    int64_t number = next_of(&self->table->slots, tag_of(self->hash), young, self->end, &self->seen);
+    while (number < 0 && self->left) {
+        const RunFile *run = self->table->files[self->left - 1];
+        if (!self->is_in_run) {
+            int answer = run->head.end > self->floor ? may_have(run, self->hash >> 16, self->bits) : 0;
+            self->is_damaged = self->is_damaged || answer < 0;
+            self->is_in_run = answer > 0, self->cursor.is_read = false;
+        }
+        int64_t found = self->is_in_run ? next_number(run, self->hash >> 16, &self->cursor) : -1;
+        self->is_damaged = self->is_damaged || found == -2;
+        if (found < 0)
+            self->left--, self->is_in_run = false;
+        else if ((uint64_t)found >= self->floor && (uint64_t)found < self->end)
+            number = found;
+    }
+    return number;
+}
+
+/* Where the segment with the number that was found begins, unless it was rewritten since. */
+static uint64_t first_of_found(const Search *self, uint64_t number)
+{
+    if (self->is_in_run)
+        return number - self->cursor.distance;
+    const Hashed *ids = (const Hashed *)(const void *)self->table->ids.bytes;
+    uint64_t row = number - self->table->young;
+    return row < young_count(self->table) ? number - ids[row].distance : number;
+}
+
+/* numbers(id, floor, end): the numbers in this range that may be the id's, newest first, each with the
+ * first number of its segment, unless that was rewritten. */
 static PyObject *Table_numbers(Table *self, PyObject *args)
 {
     const char *id;
     Py_ssize_t length;
     PyObject *found = PyList_New(0);
     unsigned long long floor, end;
-    size_t seen = 0;
     int64_t number;
+    Search search;
     if (!found || !PyArg_ParseTuple(args, "y#KK", &id, &length, &floor, &end))
         return Py_XDECREF(found), NULL;
-    uint32_t tag = tag_of(id, (size_t)length);
-    while ((number = next_of(&self->slots, tag, floor, end, &seen)) >= 0)
-        if (!listed(found, PyLong_FromLongLong(number)))
+    begin_search(&search, self, hash_of(self->seed, id, (size_t)length), floor, end);
+    while ((number = next_found(&search)) >= 0)
+        if (!listed(found, Py_BuildValue("LK", (long long)number,
+                                         first_of_found(&search, (uint64_t)number))))
             return Py_DECREF(found), NULL;
-    if (PyList_Sort(found) < 0 || PyList_Reverse(found) < 0)
+    if (search.is_damaged)
+        PyErr_SetString(PyExc_ValueError, "a run is damaged");
+    if (search.is_damaged || PyList_Sort(found) < 0 || PyList_Reverse(found) < 0)
         return Py_DECREF(found), NULL;
     return found;
 }
 
 static PyObject *Table_bytes(Table *self, void *Py_UNUSED(what))
 {
-    return PyLong_FromSize_t(self->slots.size * sizeof *self->slots.slots + self->bytes +
-                             (self->end - self->start) * sizeof *self->segments);
+    size_t bytes = self->slots.size * sizeof *self->slots.slots + self->ids.room;
+    bytes += self->segments.bytes + self->segments.room * sizeof(Segment);
+    bytes += self->lent.bytes + self->lent.room * sizeof(Segment);
+    return PyLong_FromSize_t(bytes);
 }
 
 /* A Draft has the rows that a batch adds to a ring. */
@@ -513,7 +721,8 @@ static PyObject *Draft_find(Draft *self, PyObject *args)
     Py_ssize_t length;
     if (!PyArg_ParseTuple(args, "y#", &id, &length))
         return NULL;
-    int64_t row = row_of(self, id, (size_t)length, tag_of(id, (size_t)length));
+    uint64_t hash = hash_of(self->table->seed, id, (size_t)length);
+    int64_t row = row_of(self, id, (size_t)length, tag_of(hash));
     return row < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(row);
 }
 
@@ -528,7 +737,7 @@ static PyObject *Draft_add(Draft *self, PyObject *args)
     if (source < 0 || source >= PyList_Size(self->sources) || length >= FORGOTTEN_BYTES)
         return PyErr_SetString(PyExc_ValueError, "no source, or a long id"), NULL;
     Added row = {.offset = offset, .time = time, .source = (uint32_t)source};
-    uint32_t tag = tag_of(id, (size_t)length);
+    uint32_t tag = tag_of(hash_of(self->table->seed, id, (size_t)length));
     return added(self, id, (size_t)length, tag, row) ? Py_NewRef(Py_None) : NULL;
 }
 

@@ -1,8 +1,8 @@
 /* The compiled part of the fast path: plain records pass from librdkafka to librdkafka.
  *
  * A Piece holds consumed records, and sends those that were accepted, and the dead letters of
- * duplicates; a Table has the committed ids of a ring, a Draft those that a batch adds, a Lane where
- * the records of an address go; a Reader consumes. Everything else, every rule included, is in Python:
+ * duplicates; a Table has the committed ids of a ring, with Runs for the older ones, a Draft those that a batch
+ * adds, a Lane where the records of an address go; a Reader consumes. Everything else, every rule included, is in Python:
  * a record that is not certainly plain is left to it, record by record, in order.
  * What always holds: a piece owns all of its memory, so no object here outlives a Kafka client that
  * it needs; no object here takes part in a reference cycle; every read of bytes that came from
@@ -78,7 +78,7 @@ static struct {
 
 static const char *const SYMBOLS[] = {FUNCTIONS(NAMED)};
 
-static PyTypeObject *LaneType, *PieceType, *ReaderType;
+static PyTypeObject *LaneType, *PieceType, *ReaderType, *MergeType;
 
 /* A Lane has what all plain records of an address share; it counts duplicates, and records that pass
  * without an id. */
@@ -556,10 +556,12 @@ static void follow(Row *row, PyObject *lane, const char *topic, const char *inpu
 enum { UNKNOWN = -1, UNSURE = -2, IMPORTED = -1 };
 
 /* The number of an id that is held, or UNKNOWN; UNSURE if only Python can tell. */
-static int64_t number_of(const Draft *self, const char *id, size_t length, uint32_t tag, Entry *found)
+static int64_t number_of(const Draft *self, const char *id, size_t length, uint64_t hash, Entry *found)
 {
-    size_t seen = 0;
-    int64_t number = row_of(self, id, length, tag);
+    Search search;
+    uint64_t least = least_of(self);
+    begin_search(&search, self->table, hash, least, self->next);
+    int64_t number = row_of(self, id, length, tag_of(hash));
     if (number >= 0) {
         const Added *row = &self->rows[number];
         long long partition;
@@ -573,16 +575,15 @@ static int64_t number_of(const Draft *self, const char *id, size_t length, uint3
     }
     /* An id that was made new is in a segment still; the newest number counts. */
     int64_t newest = UNKNOWN;
-    uint64_t least = least_of(self);
-    while ((number = next_of(&self->table->slots, tag, least, self->next, &seen)) >= 0) {
+    while ((number = next_found(&search)) >= 0) {
         const Segment *segment = segment_with(self->table, (uint64_t)number);
         if (!segment || self->has_renewed)
             return UNSURE;
         Entry entry = entry_at(segment, (size_t)((uint64_t)number - segment->first));
         if (number > newest && entry.length == length && !memcmp(entry.id, id, length))
-            newest = number, *found = entry;
+            newest = number, *found = entry, search.floor = (uint64_t)number + 1;
     }
-    return newest;
+    return search.is_damaged ? UNSURE : newest;
 }
 
 static bool begins(const Header *id, const char *text)
@@ -676,8 +677,8 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
             lane->passed++;
             continue;
         }
-        uint32_t tag = tag_of(id.value, id.length);
-        int64_t number = number_of(lane->draft, id.value, id.length, tag, &original);
+        uint64_t hash = hash_of(lane->draft->table->seed, id.value, id.length);
+        int64_t number = number_of(lane->draft, id.value, id.length, hash, &original);
         if (number >= 0 && repeats(row, lane, &id, number, &original, now, time, distances)) {
             if (!PyList_Size(repeated) &&
                 !listed(repeated, Py_BuildValue("ns#LLL", at, original.topic,
@@ -689,7 +690,7 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
             continue;
         }
         Added added_row = {.offset = row->own_offset, .time = time, .source = (uint32_t)source};
-        if (number != UNKNOWN || !added(lane->draft, id.value, id.length, tag, added_row)) {
+        if (number != UNKNOWN || !added(lane->draft, id.value, id.length, tag_of(hash), added_row)) {
             doubtful = bytes_of(id.value, id.length);
             break;
         }
@@ -916,6 +917,185 @@ static void Reader_dealloc(Reader *self)
     freed(self);
 }
 
+/* A Run is open, and was checked; a Merge writes one of several. */
+
+static PyObject *failed_with(int error, const char *path)
+{
+    if (error == DAMAGED)
+        return PyErr_Format(PyExc_ValueError, "%s is damaged", path);
+    if (error == ENOMEM)
+        return PyErr_NoMemory();
+    errno = error;
+    return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+}
+
+/* Run(path, check): open a run that was written with this check; ValueError if it is damaged. */
+static PyObject *Run_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    const char *path;
+    unsigned long long check;
+    int error = 0, file;
+    if (!PyArg_ParseTuple(args, "sK", &path, &check))
+        return NULL;
+    Run *self = made(type);
+    if (!self)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    self->file.file = file;
+    error = file < 0 ? errno : open_run(&self->file, file, check);
+    Py_END_ALLOW_THREADS
+    if (!error)
+        return (PyObject *)self;
+    Py_DECREF((PyObject *)self);
+    return failed_with(error, path);
+}
+
+static void Run_dealloc(Run *self)
+{
+    close_run(&self->file);
+    freed(self);
+}
+
+/* map(is_mapped): have the filter in memory, or read it for each id. */
+static PyObject *Run_map(Run *self, PyObject *is_mapped)
+{
+    bool wanted = PyObject_IsTrue(is_mapped);
+    Py_BEGIN_ALLOW_THREADS
+    map_filter(&self->file, wanted);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *Run_filter(Run *self, void *Py_UNUSED(what))
+{
+    return PyLong_FromUnsignedLongLong(filter_bytes(&self->file.head));
+}
+
+static PyObject *Run_bytes(Run *self, void *Py_UNUSED(what))
+{
+    const RunFile *file = &self->file;
+    uint64_t bytes = sizeof *self + directory_bytes(&file->head);
+    return PyLong_FromUnsignedLongLong(bytes + (file->mapped ? filter_bytes(&file->head) : 0));
+}
+
+static PyObject *Run_first(Run *self, void *Py_UNUSED(what))
+{
+    return PyLong_FromUnsignedLongLong(self->file.head.first);
+}
+
+static PyObject *Run_end(Run *self, void *Py_UNUSED(what))
+{
+    return PyLong_FromUnsignedLongLong(self->file.head.end);
+}
+
+static PyObject *Run_mark(Run *self, void *Py_UNUSED(what))
+{
+    return PyLong_FromUnsignedLongLong(self->file.head.mark);
+}
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *runs, *path;
+    int file;
+    Merger merger;
+} Merge;
+
+static int created(const char *path)
+{
+    return open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+}
+
+/* Merge(path, runs, floor): write a run of these adjacent ones, oldest first, without the numbers
+ * below the floor. */
+static PyObject *Merge_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *path, *runs;
+    unsigned long long floor;
+    if (!PyArg_ParseTuple(args, "O&O!K", PyUnicode_FSConverter, &path, &PyTuple_Type, &runs, &floor))
+        return NULL;
+    Merge *self = made(type);
+    if (!self)
+        return Py_DECREF(path), NULL;
+    self->path = path, self->runs = Py_NewRef(runs), self->file = -1;
+    size_t count;
+    RunFile **files = files_of(runs, &count);
+    if (!files || !count) {
+        free(files), Py_DECREF((PyObject *)self);
+        return PyErr_Occurred() ? NULL : (PyErr_SetString(PyExc_ValueError, "no runs"), NULL);
+    }
+    self->file = created(PyBytes_AsString(path));
+    int error = self->file < 0 ? errno : begin_merge(&self->merger, self->file, files, count, floor);
+    free(files);
+    if (!error)
+        return (PyObject *)self;
+    failed_with(error, PyBytes_AsString(path));
+    Py_DECREF((PyObject *)self);
+    return NULL;
+}
+
+static void Merge_dealloc(Merge *self)
+{
+    free_writer(self->merger.writer), free(self->merger.sources);
+    if (self->file >= 0)
+        close(self->file);
+    Py_XDECREF(self->runs), Py_XDECREF(self->path);
+    freed(self);
+}
+
+/* step(entries): merge at most so many; whether the file is whole now. */
+static PyObject *Merge_step(Merge *self, PyObject *entries)
+{
+    size_t count = PyLong_AsSize_t(entries);
+    bool is_done = false;
+    int error;
+    if (PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    error = merge_some(&self->merger, count, &is_done);
+    Py_END_ALLOW_THREADS
+    return error ? failed_with(error, PyBytes_AsString(self->path)) : PyBool_FromLong(is_done);
+}
+
+/* write_run(path, first, ids, check, mark): write a run of these ids, 16 bytes each, whose numbers are
+ * consecutive from `first` on. */
+static PyObject *write_run_at(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *path;
+    PyObject *ids;
+    unsigned long long first, check, mark;
+    int error, file;
+    if (!PyArg_ParseTuple(args, "sKO!KK", &path, &first, &PyBytes_Type, &ids, &check, &mark))
+        return NULL;
+    const Hashed *hashed = (const Hashed *)(const void *)PyBytes_AsString(ids);
+    size_t count = (size_t)PyBytes_Size(ids) / sizeof *hashed;
+    Py_BEGIN_ALLOW_THREADS
+    file = created(path);
+    error = file < 0 ? errno : write_run(file, first, hashed, count, check, mark);
+    if (file >= 0 && close(file) && !error)
+        error = errno;
+    Py_END_ALLOW_THREADS
+    return error ? failed_with(error, path) : Py_NewRef(Py_None);
+}
+
+/* hashed(value, seed): the ids of a segment, 16 bytes each, for a run. */
+static PyObject *hashed_segment(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *value, *bytes, *found;
+    Segment segment;
+    Seed seed;
+    if (!PyArg_ParseTuple(args, "OO", &value, &bytes) || !is_seed(bytes, &seed) ||
+        !is_readable(value, &segment))
+        return NULL;
+    found = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(segment.count * sizeof(Hashed)));
+    const char *id = (const char *)segment.ids;
+    for (uint32_t row = 0; found && row < segment.count; row++) {
+        Hashed hashed = {hash_in(seed, &segment, row, &id), row, 0};
+        memcpy(PyBytes_AsString(found) + row * sizeof hashed, &hashed, sizeof hashed);
+    }
+    return found;
+}
+
 /* The module. */
 
 /* bind(path): find librdkafka, which must be loaded already; returns its version. */
@@ -967,7 +1147,10 @@ static PyObject *client_of(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef Table_methods[] = {
     METHOD(Table, add, METH_O), METHOD(Table, drop, METH_O), METHOD(Table, value, METH_O),
-    METHOD(Table, numbers, METH_VARARGS), {0}};
+    METHOD(Table, numbers, METH_VARARGS), METHOD(Table, lend, METH_O), METHOD(Table, young, METH_NOARGS),
+    METHOD(Table, ids, METH_NOARGS), METHOD(Table, has, METH_O), METHOD(Table, attach, METH_VARARGS), {0}};
+static PyMethodDef Run_methods[] = {METHOD(Run, map, METH_O), {0}};
+static PyMethodDef Merge_methods[] = {METHOD(Merge, step, METH_O), {0}};
 static PyMethodDef Draft_methods[] = {
     METHOD(Draft, find, METH_VARARGS), METHOD(Draft, add, METH_VARARGS),
     METHOD(Draft, row, METH_O),        METHOD(Draft, renew, METH_O),
@@ -986,10 +1169,18 @@ static PyMethodDef Reader_methods[] = {
     METHOD(Reader, consume, METH_VARARGS), METHOD(Reader, close, METH_NOARGS), {0}};
 
 static PyGetSetDef Table_fields[] = {{"memory_bytes", (getter)Table_bytes, NULL, NULL, NULL}, {0}};
+static PyGetSetDef Run_fields[] = {{"filter_bytes", (getter)Run_filter, NULL, NULL, NULL},
+                                   {"memory_bytes", (getter)Run_bytes, NULL, NULL, NULL},
+                                   {"first", (getter)Run_first, NULL, NULL, NULL},
+                                   {"end", (getter)Run_end, NULL, NULL, NULL},
+                                   {"mark", (getter)Run_mark, NULL, NULL, NULL},
+                                   {0}};
 static PyGetSetDef Piece_fields[] = {{"errors", (getter)Piece_errors, NULL, NULL, NULL}, {0}};
 
 TYPE(Table, 0, {Py_tp_new, Table_new}, {Py_tp_getset, Table_fields});
 TYPE(Draft, 0, {Py_tp_new, Draft_new}, {Py_sq_length, Draft_length});
+TYPE(Run, 0, {Py_tp_new, Run_new}, {Py_tp_getset, Run_fields});
+TYPE(Merge, 0, {Py_tp_new, Merge_new});
 TYPE(Lane, 0, {Py_tp_new, Lane_new});
 TYPE(Piece, Py_TPFLAGS_DISALLOW_INSTANTIATION, {Py_tp_getset, Piece_fields},
      {Py_sq_length, Piece_length});
@@ -1002,10 +1193,12 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/ringfence_service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 6 };
+enum { INTERFACE = 7 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},
+                                  {"write_run", write_run_at, METH_VARARGS, NULL},
+                                  {"hashed", hashed_segment, METH_VARARGS, NULL},
                                   FUNCTIONS_FOR_TESTS{0}};
 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "ringfence_native", .m_size = -1,
@@ -1018,6 +1211,8 @@ PyMODINIT_FUNC PyInit_ringfence_native(void)
         PyTypeObject **type;
     } types[] = {{&Table_spec, &TableType},
                  {&Draft_spec, &DraftType},
+                 {&Run_spec, &RunType},
+                 {&Merge_spec, &MergeType},
                  {&Lane_spec, &LaneType},
                  {&Piece_spec, &PieceType},
                  {&Reader_spec, &ReaderType}};

@@ -58,7 +58,7 @@ def plan(request: PlanRequest, screen: CommandOutput) -> None:
     if found["default_is_enough"]:
         screen.note(f"The default, {default}, is enough; write less only to save memory.")
     if found["setting"] == "window_size" and found["cache_memory_mb"] > _DEFAULT_MEMORY_MB:
-        screen.note("A window is held in memory whole; a large ring takes 12 to 24 bytes an id.")
+        screen.note("A window is held in memory whole; a large ring takes 3 bytes an id.")
 
 
 def planned(request: PlanRequest) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def planned(request: PlanRequest) -> dict[str, Any]:
         "default_is_enough": default >= needed.size and lasts_ms >= window_ms,
         "default_reach_ms": min(sizing.reach_ms(default, rates) or 0, lasts_ms),
         "memory_bytes": needed.memory_bytes,
-        "disk_bytes": needed.stored_bytes,
-        "changelog_bytes": needed.stored_bytes,
+        "disk_bytes": needed.disk_bytes,
+        "changelog_bytes": needed.changelog_bytes,
         "restore_ms": needed.restore_ms,
         "load_ms": needed.load_ms,
         "measured_id_bytes": sizing.ID_BYTES,

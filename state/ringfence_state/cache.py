@@ -4,7 +4,8 @@ A cached state equals the store's entries of its address: it is loaded from them
 applies to it what was written to the store. Where a strategy has an indexed form, which leaves ids
 in the store, large states have it, and all but the smallest when memory is short. The cache is
 bounded in bytes, also while a transaction is decided: addresses that the transaction does not use
-are evicted, and a transaction that needs more memory has to be read again in smaller pieces.
+are evicted, those that it uses give back what they can do without, and a transaction that still
+needs more memory has to be read again in smaller pieces.
 
 The limit counts all states but the largest one, if that is a large one: evicting it would save
 nothing, since its next record loads it again. So the cache takes at most the limit and one state.
@@ -18,11 +19,11 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ringfence_state.id_index import HashIndex, MakeIndex
-from ringfence_state.keys import UnknownFormatError, prefix
+from ringfence_state.keys import UnknownFormatError
 from ringfence_state.model import PartitionId
-from ringfence_state.segment import SegmentEntry, key, row_of
 from ringfence_state.store import Store, StoreCorruptError
-from ringfence_state.strategies.base import CommittedState, ReadSegment, Strategy
+from ringfence_state.stored_segments import RecentSegments, StoredSegments
+from ringfence_state.strategies.base import CommittedState, Strategy
 
 WHOLE_IDS_MAX: Final = 100_000
 """A state with more ids has the indexed form, however much memory there is."""
@@ -34,12 +35,6 @@ _CROWDED: Final = 1.125
 """A transaction that uses more of the memory, as a factor, fails."""
 _LARGE: Final = 0.5
 """A state that takes more of the memory, as a factor, is large; few can be, so they are listed."""
-_RECENT_MAX: Final = 128
-"""How many segments are kept of those that indexed states read, beside the limit of the cache.
-
-A segment stays below 64 KiB, so they take 8 MiB at most. Another one costs a read of the store.
-"""
-
 _Name = tuple[PartitionId, str]
 """A deciding partition and an address on it."""
 
@@ -82,12 +77,7 @@ class Cache:
         """The addresses that the current transaction uses."""
         self.begin()
         self._untidy: dict[_Name, CommittedState] = {}
-        self._recent: OrderedDict[tuple[object, bytes], bytes] = OrderedDict()
-        """Segments that indexed states read last, by the state's reader and the key.
-
-        A state finds only what it read itself. Another one of the same name, loaded later or
-        from another store, may have other segments under the same keys.
-        """
+        self._recent = RecentSegments()
 
     @property
     def memory_bytes(self) -> int:
@@ -146,8 +136,16 @@ class Cache:
             if eldest is None or eldest in self._used:  # and so are all that follow
                 break
             self._forget(*eldest)
-        if self._is_bounded and self._is_above(_CROWDED, self.used_bytes, self._used):
-            raise BatchTooLargeError
+        if self._is_crowded():
+            for name in self._used:
+                if self._memories[name].shrink():
+                    self._count(name)
+            if self._is_crowded():
+                raise BatchTooLargeError
+
+    def _is_crowded(self) -> bool:
+        """Whether the current transaction uses more memory than it may."""
+        return self._is_bounded and self._is_above(_CROWDED, self.used_bytes, self._used)
 
     def _is_above(self, factor: float, total_bytes: int, names: Container[_Name]) -> bool:
         """Whether these states, but for the largest one if it is large, take more of the memory."""
@@ -237,46 +235,22 @@ class Cache:
         self, source: PartitionId, store: Store, address: str, strategy: Strategy
     ) -> CommittedState:
         try:
-            begin, form = prefix(strategy.kind, address), strategy.indexed
+            segments = StoredSegments(
+                source,
+                store,
+                strategy.kind,
+                address,
+                memory_bytes_max=self.memory_bytes_max,
+                recent=self._recent,
+                on_read=self._on_load,
+            )
+            form = strategy.indexed
             if form is not None:
                 size = form.stored_size(store, address)
                 is_short = self._is_above(0.5, self._memory_bytes, self._memories)
                 if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
-                    read = self._reader(source, store, address)
-                    entries = self._scanned(store, begin)
-                    return form.load_indexed(entries, size, read, self._make_index)
-            return strategy.load(self._scanned(store, begin))
+                    return form.load_indexed(segments, size, self._make_index)
+            return strategy.load(segments.entries())
         except UnknownFormatError as error:
             # Changelog records are checked before they are applied, so this copy is damaged.
             raise StoreCorruptError(source, error) from error
-
-    def _scanned(self, store: Store, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
-        self._on_load()
-        for entry in store.scan(begin):
-            yield entry
-            self._on_load()
-
-    def _reader(self, source: PartitionId, store: Store, address: str) -> ReadSegment:
-        """Return a function that reads entries of one state's segments; `recent` is shared."""
-        recent, reader = self._recent, object()
-
-        def read(first: int, number: int) -> SegmentEntry:
-            segment_key = key(address, first)
-            value = recent.get((reader, segment_key))
-            if value is None:
-                value = recent[reader, segment_key] = _segment(source, store, segment_key)
-                if len(recent) > _RECENT_MAX:
-                    recent.popitem(last=False)
-            try:
-                return row_of(value, number)
-            except UnknownFormatError as error:
-                raise StoreCorruptError(source, error) from error
-
-        return read
-
-
-def _segment(source: PartitionId, store: Store, segment_key: bytes) -> bytes:
-    value = store.get(segment_key)
-    if value is None:
-        raise StoreCorruptError(source, f"segment {segment_key.hex()} is missing")
-    return value

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from ringfence_state.model import Edit
 from ringfence_state.store import StorePosition, StoreStats
@@ -15,9 +16,12 @@ class MemoryStore:
         self._keys: list[bytes] = []
         self._position: StorePosition | None = None
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries whose keys start with the prefix, ascending."""
-        for key in self._keys[bisect_left(self._keys, prefix) :]:
+    derived: Path | None = None
+    """There are no files."""
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries from `start` on whose keys start with the prefix, ascending."""
+        for key in self._keys[bisect_left(self._keys, max(prefix, start)) :]:
             if not key.startswith(prefix):
                 return
             yield key, self._values[key]

@@ -2,7 +2,8 @@
 
 The arithmetic is that of the structures themselves:
 `state/ringfence_state/strategies/ring_memory.py` and `state/ringfence_state/id_index.py` for the
-path in Python, `native/ring.h` for compiled code. All segments count as full. Sizes are in bytes.
+path in Python, `native/ring.h` and `native/runs.h` for compiled code. All segments count as full.
+Sizes are in bytes.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,21 @@ _SLOTS_MIN: Final = 16
 """`SLOTS_MIN` of `native/ring.h`: the smallest table."""
 _KEPT_SEGMENTS: Final = 64
 """The newest segments of a compiled ring whose segments stay in the store."""
+_LENT_SEGMENTS: Final = 64
+"""Those that it has read last for duplicates of older ids."""
+YOUNG_IDS: Final = 1 << 16
+"""Number of ids in its table from which a run of them is written.
+
+They take 1 to 2 MiB. A start reads the segments of as many ids, within a twentieth of a second.
+"""
+_YOUNG_MAX: Final = 3 * YOUNG_IDS
+"""How many there are at most: a run is being written, others come, and a batch is large."""
+_YOUNG_BYTES: Final = 2 * 16
+"""The hash of one and where it is stored, in a buffer that doubles when it is full."""
+_RUN_BYTES: Final = 2.55
+"""Memory for an id in a run: 20 bits in its filter, and a part of a page's first hash."""
+EVICTED_PART: Final = 8
+"""The oldest run keeps evicted ids: on average this part of those that are held."""
 _SEGMENT_BYTES: Final = 512
 """A segment of a compiled ring without its rows: what is known of it, and the names of topics."""
 _ROW_BYTES: Final = 8
@@ -64,19 +80,22 @@ def slots_max(ids: int) -> int:
     return slots
 
 
-def _compiled(ids: int, id_bytes: int, segments: int) -> int:
-    segment_bytes = SEGMENT_IDS_MAX * (id_bytes + _ROW_BYTES) + _SEGMENT_BYTES
-    table_bytes = slots_max(ids) * _SLOT_BYTES
-    return table_bytes + segments * segment_bytes + _segments(ids) * _FIRST_BYTES
+def _segment_bytes(id_bytes: int) -> int:
+    return SEGMENT_IDS_MAX * (id_bytes + _ROW_BYTES) + _SEGMENT_BYTES
 
 
 def _compiled_whole(ids: int, id_bytes: int) -> int:
-    return _compiled(ids, id_bytes, _segments(ids))
+    segments_bytes = _segments(ids) * (_segment_bytes(id_bytes) + _FIRST_BYTES)
+    return slots_max(ids) * _SLOT_BYTES + segments_bytes
 
 
-def _compiled_indexed(ids: int, id_bytes: int) -> int:
-    return _compiled(ids, id_bytes, _KEPT_SEGMENTS + 1)
+def _compiled_stored(ids: int, id_bytes: int) -> int:
+    young = min(ids, _YOUNG_MAX)
+    table_bytes = slots_max(young) * _SLOT_BYTES + young * _YOUNG_BYTES
+    segments_bytes = (_KEPT_SEGMENTS + 1 + _LENT_SEGMENTS) * _segment_bytes(id_bytes)
+    runs = 0 if ids < YOUNG_IDS else ids + ids // EVICTED_PART
+    return table_bytes + segments_bytes + int(runs * _RUN_BYTES)
 
 
 PYTHON: Final = RingSizes(_whole, _indexed)
-NATIVE: Final = RingSizes(_compiled_whole, _compiled_indexed)
+NATIVE: Final = RingSizes(_compiled_whole, _compiled_stored)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DBRecoveryMode,
@@ -70,11 +71,16 @@ class RocksStore:
         except Exception as error:
             raise self._translated(error) from error
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the entries whose keys start with the prefix, ascending."""
+    @property
+    def derived(self) -> Path:
+        """A folder within that of the database, which leaves it alone."""
+        return self._path / "derived"
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the entries from `start` on whose keys start with the prefix, ascending."""
         try:
             entries = self.db.iter()
-            entries.seek(prefix)
+            entries.seek(max(prefix, start))
             while entries.valid():
                 key, value = bytes(entries.key()), bytes(entries.value())
                 if not key.startswith(prefix):
@@ -244,17 +250,19 @@ def _options() -> Options:
     table = BlockBasedOptions()
     table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
     table.set_cache_index_and_filter_blocks(True)
+    # An index in parts: one that is whole is larger than what it helps to read, and evicts it.
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
     options.set_block_based_table_factory(table)
     return options
 
 
 def _folder_bytes(path: Path) -> int:
-    """Return the size of the files in a folder; a file deleted meanwhile counts 0."""
+    """Return the size of all files below a folder; a file deleted meanwhile counts 0."""
     total = 0
-    with suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
+    for folder, _, names in os.walk(path):
+        for name in names:
             with suppress(OSError):
-                total += entry.stat().st_size
+                total += (Path(folder) / name).stat().st_size
     return total
 
 

@@ -130,13 +130,27 @@ class SegmentSummary(NamedTuple):
 
 def key(address: str, first: int) -> bytes:
     """Return the key of the segment that starts with number `first`."""
-    return prefix(SEGMENTS, address) + struct.pack(">Q", first)
+    return numbered(prefix(SEGMENTS, address), first)
+
+
+def numbered(begin: bytes, first: int) -> bytes:
+    """Return the key of a segment of any kind, from the prefix of its address."""
+    return begin + struct.pack(">Q", first)
 
 
 def first_of(segment_key: bytes) -> int:
     """Return the number that the segment of this key starts with."""
     (first,) = struct.unpack(">Q", segment_key[-8:])
     return int(first)
+
+
+def end_of(value: bytes) -> int:
+    """Return the number after the last of a segment; UnknownFormatError if it is none."""
+    try:
+        head, _ = _head(value)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise unknown(value) from error
+    return head.first + head.ids
 
 
 def put(address: str, segment: Segment) -> Edit:

@@ -6,6 +6,7 @@ transactions and is never ahead of it.
 """
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from ringfence_state.model import Edit, PartitionId
@@ -126,8 +127,19 @@ class Store(Protocol):
     Every method but `figures` and `close` may raise StoreCorruptError.
     """
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys that start with the prefix, ascending, with their values."""
+    @property
+    def derived(self) -> Path | None:
+        """A folder for files that can be made from the entries; None if there is none.
+
+        It need not exist. It is deleted together with the store.
+        """
+        ...
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys that start with the prefix, ascending, with their values.
+
+        Keys before `start` are left out.
+        """
         ...
 
     def get(self, key: bytes) -> bytes | None:

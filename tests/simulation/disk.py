@@ -62,8 +62,8 @@ class StoreOnDisk(MemoryStore):
         self._source = source
         self._disk = disk
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        found = list(super().scan(prefix))
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        found = list(super().scan(prefix, start))
         self._disk.read(sum(len(value) for _, value in found))
         return iter(found)
 

@@ -133,14 +133,17 @@ class PagedStore:
             name[_HEAD_BYTES:].decode() for name in self._names if name[:1] != pending_group.KIND
         }
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    derived = None
+    """It has no folder of its own."""
+
+    def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries of a section, or of all sections of a kind, in key order."""
         if len(prefix) == 1:
             for name in sorted(name for name in self._names if name[:1] == prefix):
                 self._section(name)
         else:
             self._section(section_name(prefix))
-        return self._store.scan(prefix)
+        return self._store.scan(prefix, start)
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""

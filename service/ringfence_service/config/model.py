@@ -101,9 +101,9 @@ class ServiceSettings:
     """After this time the group gives the partitions of a silent worker to others."""
     cache_memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 256
     """Memory for ids, in MiB, shared by the workers of an instance: some 60 bytes each (200 without
-    the compiled fast path), or 12 to 24 where an address holds many or memory is short; what still
-    does not fit is read from disk again, except the largest address of a process, which stays in
-    memory.
+    the compiled fast path), or 3 (15 to 30) where an address holds many or memory is short; what
+    still does not fit is read from disk again, except the largest address of a process, which stays
+    in memory.
     """
     by_address_partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
     """How many partitions decide records of scope `address`; fixed once their topic exists."""

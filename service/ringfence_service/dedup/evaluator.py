@@ -304,6 +304,9 @@ class Evaluator:
                 progress.send(records, row, at)
                 if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
                     return at
+                if known is not None and self._draft_of(columns, at).fetch(known):
+                    row = at  # compiled code can decide it now
+                    continue
                 row = at + 1
                 if known is None or not self._is_known(columns, at, known):
                     # Apart, not plain, of an address that is not open yet, or new in spite of its
@@ -324,14 +327,24 @@ class Evaluator:
         at, original = row - records.start, Origin(topic, partition, offset, time_ms)
         self._sample(columns.own_offsets[at], records[at].value(), original)
 
-    def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
-        """Decide a plain record whose id may be known; return False if Python has to."""
+    def _path_of(self, columns: Columns, at: int) -> FastPath:
+        """Return the path of a record whose id compiled code has looked for."""
         message, headers = columns.messages[at], columns.headers[at] or []
         field = self.fast_paths.field
         fast_path = self.fast_paths.by_value[None if field is None else field.of(message, headers)]
         assert fast_path is not None  # compiled code has its draft
-        assert isinstance(fast_path.draft, NativeRingDraft)
-        number = fast_path.draft.judge(identifier)
+        return fast_path
+
+    def _draft_of(self, columns: Columns, at: int) -> NativeRingDraft:
+        draft = self._path_of(columns, at).draft
+        assert isinstance(draft, NativeRingDraft)
+        return draft
+
+    def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
+        """Decide a plain record whose id may be known; return False if Python has to."""
+        message, headers = columns.messages[at], columns.headers[at] or []
+        fast_path = self._path_of(columns, at)
+        number = self._draft_of(columns, at).judge(identifier)
         if number is None:
             return False
         repeat = identifier, columns.own_offsets[at], columns.times_ms[at], self._progress.time_ms

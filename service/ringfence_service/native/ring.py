@@ -1,22 +1,33 @@
 """Rings in compiled form: what `ringfence_state.strategies.ring_memory` does, in less time.
 
-The extension has a table of hashes and numbers, 12 to 24 bytes for each id, and the segments as
-they are stored, or the newest of them if they stay in the store. It has the rows of a batch too,
-and writes them as segments. Invariant: a `NativeRing` judges like an `InMemoryRing`, and its drafts
-write the same bytes.
+The extension has a table of hashes and numbers, and the segments as they are stored. A larger ring
+leaves its segments in the store, but for the newest, and its older ids to runs. The extension has
+the rows of a batch too, and writes them as segments. Invariant: a ring of either form judges like
+an `InMemoryRing`, and its drafts write the same bytes.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from ringfence_service.native.extension import loaded
+from ringfence_service.native.runs import RingRuns
 from ringfence_state.id_index import MakeIndex
 from ringfence_state.keys import UnknownFormatError, unknown
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from ringfence_state.segment import EVICTED, SEGMENT_IDS_MAX, key, remembered, row_of
+from ringfence_state.segment import (
+    EVICTED,
+    SEGMENT_IDS_MAX,
+    SegmentEntry,
+    key,
+    remembered,
+    row_of,
+)
+from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import Admit, ReadSegment, StateChange, StoredSize
 from ringfence_state.strategies.ring import RingDraft
+from ringfence_state.strategies.ring_admin import stored_bounds
 from ringfence_state.strategies.ring_memory import IndexedRing, RingForms
 
 
@@ -27,25 +38,33 @@ class _Content(NamedTuple):
     deleted: int
 
 
+_NUMBERS_MAX: Final = 1 << 62
+"""The extension refuses a segment that begins there: its numbers have a sign."""
+_SEED: Final = os.urandom(16)
+"""The secret of hashes that do not outlive the process."""
+
+
 class NativeRing(IndexedRing):
-    """A ring with a table of the extension; `read` is given if its segments stay in the store."""
+    """A ring with a table of the extension; its segments are in memory."""
 
-    __slots__ = ("_is_whole", "table")
+    __slots__ = ("table",)
 
-    def __init__(self, read: ReadSegment | None = None) -> None:
-        self._is_whole = read is None
-        self.table: Any = cast("Any", loaded().module).Table(self._is_whole)
-        super().__init__(read or _reader(self.table), self.table)
+    is_whole: ClassVar = True
+    """Whether the table has all segments."""
+
+    def __init__(self, seed: bytes | None = None) -> None:
+        """Have runs, whose hashes have this secret, if there is one."""
+        has_runs = seed is not None
+        self.table: Any = _module().Table(self.is_whole, has_runs, seed or _SEED)
+        super().__init__(_reader(self.table), self.table)
 
     def has_outgrown(self, whole_ids_max: int) -> bool:
         """Whether it holds more segments than one in memory should."""
-        return self._is_whole and len(self) > whole_ids_max
+        return len(self) > whole_ids_max
 
     def reread(self) -> bool:
-        """Drop the segments that are kept unless they are all; then return False."""
-        if not self._is_whole:
-            self.table.drop(sys.maxsize)
-        return not self._is_whole
+        """Return False: its segments are in memory."""
+        return False
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
         """Begin a batch with this capacity; at most one draft is open at a time."""
@@ -64,20 +83,153 @@ class NativeRing(IndexedRing):
         self.has_evicted = bool(capacity & EVICTED)
         self.floor = max(self.floor, floor)
         if count:
-            self._firsts.append(first)
+            self._added(first)
+
+    def _added(self, first: int) -> None:
+        """Note that a segment with ids was added."""
+        self._firsts.append(first)
 
     def apply(self, content: object) -> None:
         """Apply the content of a committed change."""
         values, deleted = cast("_Content", content)
         for value in values:
             self.load(value)
-        del self._firsts[:deleted]
-        if self._is_whole:
-            self.table.drop(deleted)
+        self._deleted(deleted)
+
+    def _deleted(self, count: int) -> None:
+        """Note that the oldest segments were deleted."""
+        del self._firsts[:count]
+        self.table.drop(count)
 
     def committed(self, identifier: bytes) -> int | None:
         """Return the number of a committed id in stored form, or None."""
         return self._committed(identifier)
+
+    def _committed(self, identifier: bytes) -> int | None:
+        for number, _ in self.table.numbers(identifier, self.floor, self.next):
+            if self._row_of(number).identifier == identifier:
+                return cast("int", number)
+        return None
+
+
+class NativeStoredRing(NativeRing):
+    """A ring whose segments stay in the store, and whose older ids are in runs."""
+
+    __slots__ = ("_runs", "_segments", "_start")
+
+    is_whole = False
+
+    def __init__(self, segments: StoredSegments) -> None:
+        folder = segments.folder
+        self._segments = segments
+        self._runs = None if folder is None else RingRuns(segments, folder)
+        super().__init__(None if self._runs is None else self._runs.seed)
+        self._start = 0
+        """No segment begins before this number."""
+        self.next, self.floor, self.capacity, self.has_evicted = stored_bounds(
+            segments.store, segments.address
+        )
+        if self.next > _NUMBERS_MAX:
+            raise UnknownFormatError(f"number {self.next}")
+        start = self.floor
+        if self._runs is not None:
+            start = self._runs.load(self.table, self.floor, self.next)
+        if start < self.next:
+            start = segments.first_with(start)
+        for _, value in segments.entries(start):
+            self.load(value)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Estimated memory in bytes."""
+        runs_bytes = 0 if self._runs is None else self._runs.memory_bytes
+        return cast("int", self.table.memory_bytes) + runs_bytes
+
+    @property
+    def runs(self) -> int:
+        """How many runs it has."""
+        return 0 if self._runs is None else len(self._runs)
+
+    def settle(self) -> None:
+        """Wait until no run is due to be written or merged."""
+        if self._runs is not None:
+            self._runs.settle(self.table, self.floor)
+
+    def has_outgrown(self, _whole_ids_max: int) -> bool:
+        """No: it may have any size."""
+        return False
+
+    def shrink(self) -> bool:
+        """Read filters from disk from now on; return False if none is in memory."""
+        return self._runs is not None and self._runs.shrink()
+
+    def reread(self) -> bool:
+        """Drop the segments that are kept; return True."""
+        self.table.drop(sys.maxsize)
+        return True
+
+    def apply(self, content: object) -> None:
+        """Apply the content of a committed change."""
+        super().apply(content)
+        if self._runs is not None:
+            self._runs.advance(self.table, self.floor)
+
+    def evicted(self) -> Sequence[int]:
+        """Return the first numbers of the evicted segments that are not yet deleted.
+
+        Only as many of the oldest segments are known as it takes to tell.
+        """
+        while (self._firsts[-1] if self._firsts else -1) <= self.floor:
+            after = self._firsts[-1] + 1 if self._firsts else self._start
+            following = self._segments.first_from(after)
+            if following is None or following == self.next:
+                break  # one without ids, which has the floor, stays
+            self._firsts.append(following)
+        return super().evicted()
+
+    def _added(self, first: int) -> None:
+        """Do nothing: the store has it."""
+
+    def _deleted(self, count: int) -> None:
+        """Note that the oldest segments were deleted."""
+        if count:
+            self._start = self._firsts[count - 1] + 1
+        del self._firsts[:count]
+
+    def fetch(self, identifier: bytes) -> bool:
+        """Have the segments at hand that tell whether an id is known; return False if all are."""
+        return sum(self._lend(*found) for found in self._found(identifier)) > 0
+
+    def _committed(self, identifier: bytes) -> int | None:
+        for number, first in self._found(identifier):
+            self._lend(number, first)
+            if self._row_of(number).identifier == identifier:
+                return number
+        return None
+
+    def _found(self, identifier: bytes) -> Sequence[tuple[int, int]]:
+        """Return the numbers that an id may have, each with where its segment began."""
+        try:
+            found = self.table.numbers(identifier, self.floor, self.next)
+        except ValueError as error:
+            raise self._segments.damage(error) from error
+        return cast("Sequence[tuple[int, int]]", found)
+
+    def _row_of(self, number: int) -> SegmentEntry:
+        if self._row is None or self._row[0] != number:
+            self._lend(number, number)
+            self._row = (number, self._segments.row(self.table.value(number), number))
+        return self._row[1]
+
+    def _lend(self, number: int, first: int) -> bool:
+        """Have the table keep the segment with a number for now; return False if it does."""
+        if self.table.has(number):
+            return False
+        try:
+            self.table.lend(self._segments.with_number(number, first))
+        except (ValueError, OverflowError) as error:
+            raise self._segments.damage(error) from error
+        return True
 
 
 class NativeRingDraft(RingDraft):
@@ -89,9 +241,7 @@ class NativeRingDraft(RingDraft):
         super().__init__(ring, 0, packed_positions)
         self._capacity = capacity
         bounds = ring.next, ring.floor, capacity
-        self.native: Any = cast("Any", loaded().module).Draft(
-            ring.table, packed_positions.sources, *bounds
-        )
+        self.native: Any = _module().Draft(ring.table, packed_positions.sources, *bounds)
         self._judge = _make_judge(ring, self.native, capacity, self.renewed)
         if capacity:
             self.admit = _make_admit(self._judge, self.native)
@@ -102,6 +252,11 @@ class NativeRingDraft(RingDraft):
         """Admit ids in order; return the index and the number of each that is known."""
         numbers = map(self.admit, identifiers, packed_positions, times_ms)
         return [(at, number) for at, number in enumerate(numbers) if number is not None]
+
+    def fetch(self, identifier: bytes) -> bool:
+        """Read what tells whether an id is known; return False if there is nothing to read."""
+        ring = self._ring
+        return isinstance(ring, NativeStoredRing) and not self.renewed and ring.fetch(identifier)
 
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many ids were added, by source partition, those since evicted included."""
@@ -124,7 +279,7 @@ class NativeRingDraft(RingDraft):
         `admits` records with an id, and `passes` on those without.
         """
         draft = self.native if admits else None
-        return cast("Any", loaded().module).Lane(draft, *target, drops, passes, letter)
+        return _module().Lane(draft, *target, drops, passes, letter)
 
     @property
     def _next(self) -> int:
@@ -201,29 +356,27 @@ def _make_admit(judge: Callable[[bytes], int | None], native: Any) -> Admit:
     return admit
 
 
+def _module() -> Any:
+    return loaded().module
+
+
 def _reader(table: Any) -> ReadSegment:
     return lambda _first, number: row_of(table.value(number), number)
 
 
-def _loaded(ring: NativeRing, entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:
+def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:
+    """Load a ring with its segments in memory."""
+    ring = NativeRing()
     for _, value in entries:
         ring.load(value)
     return ring
 
 
-def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:
-    """Load a ring with its segments in memory."""
-    return _loaded(NativeRing(), entries)
-
-
 def indexed(
-    entries: Iterable[tuple[bytes, bytes]],
-    _size: StoredSize,
-    read: ReadSegment,
-    _make_index: MakeIndex,
-) -> NativeRing:
+    segments: StoredSegments, _size: StoredSize, _make_index: MakeIndex
+) -> NativeStoredRing:
     """Load a ring whose segments stay in the store."""
-    return _loaded(NativeRing(read), entries)
+    return NativeStoredRing(segments)
 
 
 FORMS: Final = RingForms(whole, indexed)

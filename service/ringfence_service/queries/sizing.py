@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from ringfence_service.config.model import FastPath
 from ringfence_state.cache import FULL, WHOLE_IDS_MAX
-from ringfence_state.ring_sizes import NATIVE, PYTHON
+from ringfence_state.ring_sizes import EVICTED_PART, NATIVE, PYTHON, YOUNG_IDS
 
 RATE_MAX: Final = 1e9
 """The highest rate of accepted records per second that is planned for."""
@@ -28,10 +28,15 @@ WINDOW_BYTES: Final = 450
 """Memory per id of a window. state/ringfence_state/strategies/window.py."""
 STORED_BYTES: Final = 44
 """Bytes per id on disk, and in the changelog; measured: 41 to 44. docs/performance.md, ADR 4."""
+RUN_BYTES: Final = 14.6 * (1 + 1 / EVICTED_PART)
+"""Bytes per id in the files of a large ring on the compiled path, beside the store. ADR 33."""
 RESTORED_PER_SECOND: Final = 2_000_000
 """Ids that a worker restores per second when its disk is lost. docs/performance.md."""
 RING_LOAD_US: Final = 0.7
-"""Microseconds per id until a ring is in memory, which its first record waits for. ADR 4."""
+"""Microseconds per id until a ring is in memory, which its first record waits for. ADR 4.
+
+A large ring on the compiled path loads the newest ids only. ADR 33.
+"""
 WINDOW_LOAD_US: Final = 2.0
 """The same for a window; measured: 1.8 to 2.5."""
 _MIB: Final = 1024 * 1024
@@ -73,12 +78,13 @@ class RequiredSize(NamedTuple):
     size: int
     """With the margin: the value to set."""
     memory_bytes: int
-    stored_bytes: int
-    """On disk; the changelog takes as much, and more between two compactions."""
+    disk_bytes: int
+    changelog_bytes: int
+    """It takes more between two compactions."""
     restore_ms: int
     """How long one worker restores all of them after its disk is lost."""
     load_ms: int
-    """How long loading all of them into memory delays their first records after a start."""
+    """How long loading ids into memory delays their first records after a start."""
 
     @property
     def cache_memory_mb(self) -> int:
@@ -115,13 +121,16 @@ def sized(
         return None
     partitions = max(1, partitions)
     ids = size * partitions
+    is_stored = not is_window and path == "native" and size > WHOLE_IDS_MAX
+    loaded = YOUNG_IDS * partitions if is_stored else ids
     return RequiredSize(
         ids_needed=needed,
         size=size,
         memory_bytes=partitions * memory_bytes(size, path, is_window=is_window),
-        stored_bytes=ids * STORED_BYTES,
+        disk_bytes=ids * STORED_BYTES + (math.ceil(ids * RUN_BYTES) if is_stored else 0),
+        changelog_bytes=ids * STORED_BYTES,
         restore_ms=math.ceil(1000 * ids / RESTORED_PER_SECOND),
-        load_ms=math.ceil(ids * (WINDOW_LOAD_US if is_window else RING_LOAD_US) / 1000),
+        load_ms=math.ceil(loaded * (WINDOW_LOAD_US if is_window else RING_LOAD_US) / 1000),
     )
 
 

@@ -15,6 +15,7 @@ from ringfence_state.keys import after, prefix
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
 from ringfence_state.segment import SegmentEntry, newest_ms_of
 from ringfence_state.store import Store
+from ringfence_state.stored_segments import StoredSegments
 
 
 class StrategySettings(Protocol):
@@ -199,7 +200,7 @@ class CommittedState(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Estimated memory in bytes; only `apply`, `forget` and `reread` change it."""
+        """Estimated memory in bytes; only `apply`, `forget`, `reread`, `shrink` change it."""
         ...
 
     @property
@@ -221,6 +222,10 @@ class CommittedState(Protocol):
 
     def reread(self) -> bool:
         """Drop copies of entries that were rewritten; return False if it has to be loaded again."""
+        ...
+
+    def shrink(self) -> bool:
+        """Give back memory that only makes decisions faster; return False if there is none."""
         ...
 
     def __len__(self) -> int:
@@ -361,9 +366,8 @@ class IndexedForm(Protocol):
 
     def load_indexed(
         self,
-        entries: Iterable[tuple[bytes, bytes]],
+        segments: StoredSegments,
         size: StoredSize,
-        read: ReadSegment,
         make_index: MakeIndex,
     ) -> CommittedState:
         """Return the state of an address in this form; raise what `Strategy.load` raises."""
@@ -493,6 +497,10 @@ class WholeState:
 
     def has_outgrown(self, _whole_ids_max: int) -> bool:
         """No: there is one form."""
+        return False
+
+    def shrink(self) -> bool:
+        """Return False: every entry is needed."""
         return False
 
 

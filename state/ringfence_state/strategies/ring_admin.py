@@ -103,7 +103,7 @@ def entries_upwards(store: Store, address: str, first: int, end: int) -> Iterato
         segment_key = store.next_key(segment_key + b"\0")
 
 
-class _Bounds(NamedTuple):
+class StoredBounds(NamedTuple):
     """The bounds of a ring, as its newest segment has them."""
 
     next: int = 0
@@ -112,17 +112,18 @@ class _Bounds(NamedTuple):
     has_evicted: bool = False
 
 
-def _stored(store: Store, address: str) -> _Bounds:
+def stored_bounds(store: Store, address: str) -> StoredBounds:
+    """Return the bounds of a ring; those of an empty one if nothing is stored."""
     newest = store.previous_key(after(SEGMENTS, address))
     if newest is None or not newest.startswith(prefix(SEGMENTS, address)):
-        return _Bounds()
+        return StoredBounds()
     last = summary(store.get(newest) or b"")
-    return _Bounds(last.first + len(last.ids), last.floor, last.capacity, last.has_evicted)
+    return StoredBounds(last.first + len(last.ids), last.floor, last.capacity, last.has_evicted)
 
 
 def bounds(store: Store, address: str, capacity: int) -> tuple[int, int]:
     """Return the number of the oldest id that a ring holds, and the number after its newest."""
-    stored = _stored(store, address)
+    stored = stored_bounds(store, address)
     return max(stored.floor, stored.next - capacity), stored.next
 
 
@@ -131,7 +132,7 @@ def extent(store: Store, address: str, capacity: int) -> Occupancy:
 
     Raises UnknownFormatError if a segment is damaged or missing.
     """
-    stored = _stored(store, address)
+    stored = stored_bounds(store, address)
     floor = max(stored.floor, stored.next - capacity)
     evicted = has_evicted(stored, floor)
     time_ms_of = partial(_time_ms, store, address)

@@ -26,6 +26,7 @@ from ringfence_state.segment import (
     summary,
 )
 from ringfence_state.store import Store
+from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies import ring_admin
 from ringfence_state.strategies.base import (
     Admit,
@@ -100,6 +101,10 @@ class InMemoryRing:
 
     def reread(self) -> bool:
         """Return False: its ids are in memory."""
+        return False
+
+    def shrink(self) -> bool:
+        """Return False: every id is needed."""
         return False
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
@@ -283,6 +288,10 @@ class IndexedRing:
         """Return True: the index has only hashes."""
         return True
 
+    def shrink(self) -> bool:
+        """Return False: the index is needed."""
+        return False
+
     def draft(self, capacity: int, packed_positions: PackedPositions) -> RingDraft:
         """Begin a batch with this capacity; at most one draft is open at a time."""
         self._drafted, self._row = {}, None
@@ -384,9 +393,7 @@ class RingForms(NamedTuple):
     """How rings are loaded: with their ids in memory, and with their ids in the store."""
 
     whole: Callable[[Iterable[tuple[bytes, bytes]]], CommittedState]
-    indexed: Callable[
-        [Iterable[tuple[bytes, bytes]], StoredSize, ReadSegment, MakeIndex], CommittedState
-    ]
+    indexed: Callable[[StoredSegments, StoredSize, MakeIndex], CommittedState]
 
 
 def _whole(entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
@@ -395,14 +402,9 @@ def _whole(entries: Iterable[tuple[bytes, bytes]]) -> InMemoryRing:
     return ring
 
 
-def _indexed(
-    entries: Iterable[tuple[bytes, bytes]],
-    size: StoredSize,
-    read: ReadSegment,
-    make_index: MakeIndex,
-) -> IndexedRing:
-    ring = IndexedRing(read, make_index(min(size.capacity, _ROOM * size.ids)))
-    for _, value in entries:
+def _indexed(segments: StoredSegments, size: StoredSize, make_index: MakeIndex) -> IndexedRing:
+    ring = IndexedRing(segments.read, make_index(min(size.capacity, _ROOM * size.ids)))
+    for _, value in segments.entries():
         ring.take(summary(value))
     return ring
 
@@ -446,14 +448,10 @@ class RingStrategy:
         return ring_admin.stored_size(store, address)
 
     def load_indexed(
-        self,
-        entries: Iterable[tuple[bytes, bytes]],
-        size: StoredSize,
-        read: ReadSegment,
-        make_index: MakeIndex,
+        self, segments: StoredSegments, size: StoredSize, make_index: MakeIndex
     ) -> CommittedState:
         """Return the ring of an address with its ids in the store."""
-        return self.forms.indexed(entries, size, read, make_index)
+        return self.forms.indexed(segments, size, make_index)
 
     def extent(self, store: Store, address: str, settings: StrategySettings) -> Occupancy:
         """Return the occupancy, read from the first and the last segment."""

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ringfence_state.cache
+import ringfence_state.stored_segments
 from ringfence_service.config.addresses import AddressSettings
 from ringfence_state.cache import BatchTooLargeError, Cache
 from ringfence_state.memory_store import MemoryStore
@@ -351,7 +352,7 @@ def test_a_state_in_memory_outlasts_its_own_commits_and_no_others(strategy: str)
 def test_the_runs_that_a_compact_ring_read_last_are_at_hand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ringfence_state.cache, "_RECENT_MAX", 3)
+    monkeypatch.setattr(ringfence_state.stored_segments, "RECENT_MAX", 3)
     store, ids = MemoryStore(), [b"%d" % number for number in range(8)]
     for identifier in ids:
         commit(Cache(PLENTY), store, [identifier], capacity=50)

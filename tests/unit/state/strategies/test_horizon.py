@@ -16,8 +16,8 @@ from ringfence_service.config.addresses import AddressSettings
 from ringfence_state.id_index import HashIndex
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId
-from ringfence_state.segment import SegmentEntry, row_of
 from ringfence_state.store import Identity, StorePosition
+from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import CommittedState, Occupancy
 from ringfence_state.strategies.registry import STRATEGIES
 from tests.support.native import native_rings, needs_native
@@ -70,11 +70,8 @@ class Lived:
         if self.form == "whole" or indexed is None:
             return self.strategy.load(entries)
         size = indexed.stored_size(self.store, ADDRESS)
-        return indexed.load_indexed(entries, size, self._read, HashIndex)
-
-    def _read(self, first: int, number: int) -> SegmentEntry:
-        value = next(v for k, v in self.store.scan(b"") if int.from_bytes(k[-8:]) == first)
-        return row_of(value, number)
+        segments = StoredSegments(SOURCE, self.store, self.strategy.kind, ADDRESS)
+        return indexed.load_indexed(segments, size, HashIndex)
 
     def write(self, edits: list[Edit]) -> None:
         self.store.apply(edits, POSITION)

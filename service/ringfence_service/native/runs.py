@@ -1,0 +1,393 @@
+"""Runs of a ring: files that find the numbers of its older ids, so that memory has only filters.
+
+The newest ids are in the table of the ring. When there are enough of them a thread writes a run of
+them, and merges adjacent runs into larger ones, so that their number grows with the logarithm of
+the ids. A run whose ids are all evicted is deleted.
+Invariant: runs are made from stored segments alone, and each is compared with the segment that it
+ends with before it is used. Whatever is missing or damaged is made again from the segments.
+"""
+
+import hashlib
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, ClassVar, Final, NamedTuple
+
+from ringfence_service.native.extension import loaded
+from ringfence_state.ring_sizes import YOUNG_IDS
+from ringfence_state.segment import first_of
+from ringfence_state.store import StoreFailedError, disk_fault_of
+from ringfence_state.stored_segments import StoredSegments
+
+BUILT_IDS: Final = 1 << 20
+"""Number of ids of a run that is made from segments: sorting them takes 40 MiB for a moment."""
+_MERGED: Final = 3
+"""How many runs are merged at least: two would be written more often, four are more to ask."""
+_GROWTH: Final = 1.5
+"""How many times the largest of them the new run has: each id is written some six times in all."""
+_AT_ONCE: Final = 16
+"""How many runs are merged at most: each entry is compared with those of as many."""
+_LARGEST: Final = 4
+"""No run is to have more than this part of the ids held.
+
+The oldest run keeps its evicted ids until the last of them is evicted: an eighth of all on average.
+"""
+_STEP_ENTRIES: Final = 1 << 20
+"""How many entries a merge writes, some 60 ms, before it looks whether it is still wanted."""
+_ID_BYTES: Final = 16
+"""An id as the extension gives it: its hash and its row in its segment."""
+_SEED_BYTES: Final = 16
+"""The key of the hash function (SipHash)."""
+_SUFFIX: Final = ".run"
+
+
+class _Made(NamedTuple):
+    """A new run, in a file that has a preliminary name."""
+
+    run: Any
+    path: Path
+
+
+class _Thread:
+    """A thread for work that holds the lock of the interpreter only between two steps of it.
+
+    It is a daemon: what it writes is a new file, which nobody looks at before it is whole.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[tuple[Future[_Made | None], Callable[[], _Made | None]]] = (
+            SimpleQueue()
+        )
+        threading.Thread(target=self._work, name="runs", daemon=True).start()
+
+    def submit(self, task: Callable[[], _Made | None]) -> "Future[_Made | None]":
+        """Have a task done after those before it."""
+        future = Future[_Made | None]()
+        self._tasks.put((future, task))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, task = self._tasks.get()
+            try:
+                future.set_result(task())
+            except BaseException as error:  # noqa: BLE001 - the ring's thread raises it
+                future.set_exception(error)
+            del future, task
+
+
+@cache
+def _writing() -> _Thread:
+    """The thread that writes young ids, soon done."""
+    return _Thread()
+
+
+@cache
+def _merging() -> _Thread:
+    """The thread that merges."""
+    return _Thread()
+
+
+_NUMBERS: Final = itertools.count()
+"""Numbers of files, so that no two tasks of a process write the same one."""
+
+
+class RingRuns:
+    """The runs of one ring, in a folder. Used by the thread of the ring."""
+
+    young_ids: ClassVar[int] = YOUNG_IDS
+    built_ids: ClassVar[int] = BUILT_IDS
+
+    def __init__(self, segments: StoredSegments, folder: Path) -> None:
+        """Raises StoreFailedError if the disk refuses to create the folder."""
+        self._segments = segments
+        self._folder = folder
+        with self._writes():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.seed = _seed(folder.parent / "seed")
+        self._check = _number(self.seed)
+        self._memory_bytes_max = segments.memory_bytes_max
+        self._runs: list[Any] = []
+        self._written: Future[_Made | None] | None = None
+        self._merged: tuple[Future[_Made | None], Sequence[Any]] | None = None
+
+    def load(self, table: Any, floor: int, following: int) -> int:
+        """Attach runs to a table; return the number from which on it takes the segments itself.
+
+        `floor` is the number of the oldest id that the ring holds, `following` that after its
+        newest. Ranges of numbers that no run covers are read from the segments.
+        """
+        covered = floor
+        for run in self._opened(floor, following):
+            if run.end <= covered:
+                self._delete(run)
+                continue
+            covered = self._build(covered, run.first)
+            self._runs.append(run)
+            covered = run.end
+        if following - covered > self.young_ids:
+            covered = self._build(covered, following)
+        self._attach(table, covered)
+        return covered
+
+    def advance(self, table: Any, floor: int) -> None:
+        """Take over what the threads have made, and have them make what is due.
+
+        Call it when a commit was applied. Raises StoreFailedError when the disk refuses a write,
+        StoreCorruptError for a run that became damaged.
+        """
+        self._take_over(table, floor)
+        young, end = table.young()
+        if self._written is None and end - young >= self.young_ids:
+            if end <= floor:  # all of them are evicted
+                self._attach(table, end)
+            else:
+                self._write(young, table.ids(), self._mark(end - 1))
+        if self._merged is None and (due := to_merge(self._spans(), self.young_ids)):
+            self._merge(tuple(self._runs[due]), floor)
+
+    def _take_over(self, table: Any, floor: int) -> None:
+        young, _ = table.young()
+        if self._written is not None and self._written.done():
+            made, self._written = self._result(self._written), None
+            self._runs.append(self._placed(made))
+            self._attach(table, made.run.end)
+        elif self._merged is not None and self._merged[0].done():
+            (future, parts), self._merged = self._merged, None
+            made = self._result(future)
+            at = self._runs.index(parts[0])
+            self._runs[at : at + len(parts)] = [self._placed(made)]
+            self._attach(table, young)
+            for run in parts:
+                self._delete(run)
+        elif self._runs and self._runs[0].end <= floor and not self._is_merged(self._runs[0]):
+            self._delete(self._runs.pop(0))
+            self._attach(table, young)
+
+    def _write(self, first: int, ids: bytes, mark: int) -> None:
+        path, check = self._path(), self._check
+        self._written = _writing().submit(lambda: _written(path, first, ids, check, mark))
+
+    def _merge(self, parts: Sequence[Any], floor: int) -> None:
+        path, check, owner = self._path(), self._check, weakref.ref(self)
+        self._merged = _merging().submit(lambda: _merged(path, parts, floor, check, owner)), parts
+
+    def settle(self, table: Any, floor: int) -> None:
+        """Wait until nothing is due: for tests and measurements."""
+        while True:
+            self.advance(table, floor)
+            if self._written is not None:
+                self._written.exception()
+            elif self._merged is not None:
+                self._merged[0].exception()
+            else:
+                return
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self._runs)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the filters and directories."""
+        return sum(run.memory_bytes for run in self._runs)
+
+    def shrink(self) -> bool:
+        """Have no filter in memory from now on; return False if none was."""
+        before, self._memory_bytes_max = self.memory_bytes, 0
+        for run in self._runs:
+            run.map(False)  # noqa: FBT003 - the extension takes positions only
+        return self.memory_bytes < before
+
+    def _is_merged(self, run: Any) -> bool:
+        return self._merged is not None and run in self._merged[1]
+
+    def _spans(self) -> list[int]:
+        return [run.end - run.first for run in self._runs]
+
+    def _attach(self, table: Any, young: int) -> None:
+        """Have a table use the runs, with the filters of the newest in memory while they fit."""
+        left = self._memory_bytes_max - table.memory_bytes
+        for run in reversed(self._runs):
+            left -= run.filter_bytes
+            run.map(left >= 0)
+        table.attach(tuple(self._runs), young)
+
+    def _opened(self, floor: int, following: int) -> list[Any]:
+        """Return the runs of the folder that are of this ring, in order; delete all else."""
+        found = []
+        for path in list(self._folder.iterdir()):
+            run = self._read(path) if path.suffix == _SUFFIX else None
+            if run is not None and self._is_of_ring(run, floor, following):
+                found.append(run)
+            else:
+                path.unlink(missing_ok=True)
+        return sorted(found, key=lambda run: (run.first, -run.end))
+
+    def _is_of_ring(self, run: Any, floor: int, following: int) -> bool:
+        return floor < run.end <= following and bool(run.mark == self._mark(run.end - 1))
+
+    def _read(self, path: Path) -> Any:
+        """Open a run; return None if it is damaged."""
+        with self._writes(), suppress(ValueError):
+            return _module().Run(str(path), self._check)
+        return None
+
+    def _build(self, start: int, end: int) -> int:
+        """Make runs of a range of numbers from the segments; return where they end."""
+        for first, ids, last in self._hashed(start, end):
+            made = _written(self._path(), first, ids, self._check, self._mark_of(last))
+            self._runs.append(self._placed(made))
+        return max(start, end)
+
+    def _hashed(self, start: int, end: int) -> Iterator[tuple[int, bytes, tuple[bytes, int]]]:
+        """Yield ranges of numbers: the first, the ids, and the last with its segment."""
+        if start >= end:
+            return
+        first, ids, last = start, bytearray(), (b"", start)
+        for segment_key, value in self._segments.entries(self._segments.first_with(start)):
+            begin = first_of(segment_key)
+            if begin >= end:
+                break
+            try:
+                part = memoryview(_module().hashed(value, self.seed))
+            except (ValueError, OverflowError) as error:
+                raise self._segments.damage(error) from error
+            following = first + len(ids) // _ID_BYTES
+            if begin > following:  # a batch longer than the ring has skipped numbers
+                first, ids = begin, bytearray()
+                following = begin
+            taken = part[(following - begin) * _ID_BYTES : (end - begin) * _ID_BYTES]
+            ids += taken
+            if taken:
+                last = value, following + len(taken) // _ID_BYTES - 1
+            if len(ids) >= self.built_ids * _ID_BYTES:
+                yield first, bytes(ids), last
+                first, ids = last[1] + 1, bytearray()
+        if ids:
+            yield first, bytes(ids), last
+
+    def _mark(self, number: int) -> int:
+        """Return what tells the ring's number from that of another ring of the same name."""
+        value = self._segments.value(self._segments.first_with(number))
+        return self._mark_of((value, number))
+
+    def _mark_of(self, last: tuple[bytes, int]) -> int:
+        origin = self._segments.row(*last).origin
+        return _number(repr(tuple(origin)).encode())
+
+    def _path(self) -> Path:
+        return self._folder / f"{os.getpid()}-{next(_NUMBERS)}.new"
+
+    def _placed(self, made: _Made) -> Any:
+        """Give a new run its name, under which the next start finds it."""
+        with self._writes():
+            made.path.rename(self._name(made.run))
+        return made.run
+
+    def _name(self, run: Any) -> Path:
+        return self._folder / f"{run.first}-{run.end}{_SUFFIX}"
+
+    def _delete(self, run: Any) -> None:
+        self._name(run).unlink(missing_ok=True)
+
+    def _result(self, future: "Future[_Made | None]") -> _Made:
+        with self._writes():
+            made = future.result()
+            assert made is not None  # it is asked by the one that wants it
+            return made
+
+    @contextmanager
+    def _writes(self) -> Iterator[None]:
+        """Turn errors of the disk, and of damaged runs, into those of a store."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if disk_fault_of(error) is None:
+                raise self._segments.damage(error) from error
+            raise StoreFailedError(str(error)) from error
+
+
+def to_merge(spans: Sequence[int], young_ids: int) -> slice | None:
+    """Return which adjacent runs are to become one, None if none are.
+
+    `spans` are their sizes, oldest first. Of all that may be merged it takes those for which the
+    least is written for each run that goes.
+    """
+    largest = max(sum(spans) // _LARGEST, 4 * young_ids)
+    found, least = None, 0.0
+    for start in range(len(spans)):
+        total = longest = 0
+        for count, span in enumerate(spans[start : start + _AT_ONCE], 1):
+            total, longest = total + span, max(longest, span)
+            if total > largest:
+                break
+            if count >= _MERGED and total >= _GROWTH * longest:
+                cost = total / (count - 1)
+                if found is None or cost < least:
+                    found, least = slice(start, start + count), cost
+    return found
+
+
+def _module() -> Any:
+    return loaded().module
+
+
+def _written(path: Path, first: int, ids: bytes, check: int, mark: int) -> _Made:
+    with _deleted_unless_whole(path):
+        _module().write_run(str(path), first, ids, check, mark)
+        return _made(path, check)
+
+
+def _merged(
+    path: Path, runs: Sequence[Any], floor: int, check: int, owner: "weakref.ref[RingRuns]"
+) -> _Made | None:
+    """Merge runs, unless their owner is gone."""
+    with _deleted_unless_whole(path):
+        merge = _module().Merge(str(path), tuple(runs), floor)
+        while owner() is not None:
+            if merge.step(_STEP_ENTRIES):
+                return _made(path, check)
+    path.unlink()
+    return None
+
+
+def _made(path: Path, check: int) -> _Made:
+    """Open a new run, and read its filter here, where nobody waits for it."""
+    run = _module().Run(str(path), check)
+    run.map(True)  # noqa: FBT003 - the extension takes positions only
+    return _Made(run, path)
+
+
+@contextmanager
+def _deleted_unless_whole(path: Path) -> Iterator[None]:
+    """Delete a file that could not be written: the disk may be full."""
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _number(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _seed(path: Path) -> bytes:
+    """Return the secret of the hashes of a store; runs that were written with another are void."""
+    with suppress(FileNotFoundError):
+        seed = path.read_bytes()
+        if len(seed) == _SEED_BYTES:
+            return seed
+    seed, new = os.urandom(_SEED_BYTES), path.with_suffix(".new")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(seed)
+    new.replace(path)
+    return seed
