@@ -41,6 +41,7 @@ class Stage(NamedTuple):
     batch_records: int = 10_000
     batch_wait_ms: int = 20
     id_cache_size: int = 20_000
+    cache_memory_mb: int = 256
     on_duplicate: str = "dead_letter"
     id: str = ""
     missing_id: str = "pass"
@@ -210,6 +211,7 @@ workers = {stage.workers}
 state_dir = {json.dumps(str(stage.folder / "state"))}
 batch_records_max = {stage.batch_records}
 batch_wait_ms = {stage.batch_wait_ms}
+cache_memory_mb = {stage.cache_memory_mb}
 [api]
 port = {stage.api_port}
 [[routes]]

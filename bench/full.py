@@ -22,6 +22,7 @@ from bench.results import FOLDER, versions
 from bench.series.asking import LISTED, POLLED, asking
 from bench.series.changelog import changelog
 from bench.series.held import ids_held, ids_spread
+from bench.series.horizon import horizon
 from bench.series.instances import instances
 from bench.series.latencies import latencies
 from bench.series.lookup import lookup
@@ -55,6 +56,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "latency": latencies,
     "shapes": shapes,
     "ids_held": ids_held,
+    "horizon": horizon,
     "restore": restore,
     "lookup": lookup,
     "artemis": artemis,

@@ -533,23 +533,34 @@ static PyObject *Table_value(Table *self, PyObject *number)
     return found ? Py_NewRef(found->value) : NULL;
 }
 
+/* Of ids in tables with runs, of this process: how many were looked for, and for how many of them a file
+ * was read. */
+static uint64_t lookups, lookups_in_files;
+
 /* A search for the numbers of an id, in the slots and then in each run, the newest one first. */
 typedef struct {
     const Table *table;
     uint64_t hash, bits, floor, end;
     size_t seen;      /* of the slots */
     size_t left;      /* runs, the last of which comes next */
-    bool is_in_run, is_damaged;
+    bool is_in_run, is_damaged, has_read;
     Cursor cursor;
 } Search;
 
 static void begin_search(Search *self, const Table *table, uint64_t hash, uint64_t floor, uint64_t end)
 {
     self->table = table, self->hash = hash, self->floor = floor, self->end = end, self->seen = 0;
-    self->is_in_run = self->is_damaged = false;
+    self->is_in_run = self->is_damaged = self->has_read = false;
+    lookups += table->has_runs;
     self->bits = bits_of(hash >> 16);
     for (self->left = 0; self->left < table->files_count; self->left++)
         fetch_block(table->files[self->left], hash >> 16);
+}
+
+static void note_read(Search *self)
+{
+    lookups_in_files += !self->has_read;
+    self->has_read = true;
 }
 
 /* The next number; -1: no more, which proves nothing if `is_damaged`. */
@@ -561,6 +572,8 @@ static int64_t next_found(Search *self)
         const RunFile *run = self->table->files[self->left - 1];
         if (!self->is_in_run) {
             int answer = run->head.end > self->floor ? may_have(run, self->hash >> 16, self->bits) : 0;
+            if (answer || !run->mapped)
+                note_read(self);
             self->is_damaged = self->is_damaged || answer < 0;
             self->is_in_run = answer > 0, self->cursor.is_read = false;
         }

@@ -1078,6 +1078,12 @@ static PyObject *write_run_at(PyObject *Py_UNUSED(module), PyObject *args)
     return error ? failed_with(error, path) : Py_NewRef(Py_None);
 }
 
+/* lookups(): how many ids were looked for in tables with runs, and for how many a file was read. */
+static PyObject *lookups_of_process(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return Py_BuildValue("KK", lookups, lookups_in_files);
+}
+
 /* hashed(value, seed): the ids of a segment, 16 bytes each, for a run. */
 static PyObject *hashed_segment(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -1198,6 +1204,7 @@ enum { INTERFACE = 7 };
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},
                                   {"write_run", write_run_at, METH_VARARGS, NULL},
+                                  {"lookups", lookups_of_process, METH_NOARGS, NULL},
                                   {"hashed", hashed_segment, METH_VARARGS, NULL},
                                   FUNCTIONS_FOR_TESTS{0}};
 

@@ -48,6 +48,20 @@ _SEED_BYTES: Final = 16
 _SUFFIX: Final = ".run"
 
 
+class IdLookups(NamedTuple):
+    """How many ids of large rings this process has looked for."""
+
+    all: int
+    in_files: int
+    """For so many of them a file was read: a copy of an older id, or a filter that does not fit."""
+
+
+def lookups() -> IdLookups:
+    """Return how many there were; none on the path in Python."""
+    module = loaded().module
+    return IdLookups(0, 0) if module is None else IdLookups(*module.lookups())
+
+
 class _Made(NamedTuple):
     """A new run, in a file that has a preliminary name."""
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from ringfence_service.config.addresses import AddressBook, AddressSettings, settings_of
 from ringfence_service.dedup.partition import OwnedPartition
+from ringfence_service.native.runs import lookups
 from ringfence_service.telemetry.gauges import AddressFill, StateSample
 from ringfence_state.cache import Cache
 from ringfence_state.keys import UnknownFormatError
@@ -110,6 +111,7 @@ class StateSampler:
     def __init__(self) -> None:
         self._evictions: dict[tuple[PartitionId, str], int] = {}
         self._stalls: dict[PartitionId, int] = {}
+        self._lookups = lookups()
 
     def take(
         self,
@@ -130,12 +132,15 @@ class StateSampler:
                 memory = cache.look(partition.source, address)
                 evicted[address] += self._evicted(partition.source, address, memory)
         self._forget_all_but({partition.source: partition.addresses for partition in deciding})
+        before, self._lookups = self._lookups, lookups()
         stores = {p.source: p.store.figures() for p in deciding if p.store is not None}
         return StateSample(
             fills=fills,
             others_used=_others(cache, labels),
             evicted=evicted,
             stalls=self._new_stalls(stores),
+            lookups=self._lookups.all - before.all,
+            lookups_in_files=self._lookups.in_files - before.in_files,
             stores=_sum(stores),
             cache_bytes=cache.memory_bytes,
             cache_excess_bytes=max(0, cache.memory_bytes - cache.memory_bytes_max),

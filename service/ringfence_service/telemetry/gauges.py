@@ -40,6 +40,10 @@ class StateSample(NamedTuple):
     """Ids evicted or cleared from rings since the last sample, by address."""
     stalls: int = 0
     """Writes that had to wait, since the last sample."""
+    lookups: int = 0
+    """Ids of large rings that were looked for, since the last sample."""
+    lookups_in_files: int = 0
+    """Those for which a file was read."""
     stores: StoreStats = StoreStats(0)
     cache_bytes: int = 0
     """Approximate memory for ids."""

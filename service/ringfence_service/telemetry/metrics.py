@@ -222,6 +222,8 @@ class Metrics:
         for address, count in sample.evicted.items():
             self._evictions.labels(self.address_label(address)).inc(count)
         self._stalls.inc(sample.stalls)
+        self._lookups.inc(sample.lookups)
+        self._lookups_in_files.inc(sample.lookups_in_files)
         self._sample = sample
 
     def certificate(self, path: Path) -> None:
@@ -432,6 +434,10 @@ class Metrics:
         self._evictions = self._counter("ring_evictions", "Ids evicted from rings.", "address")
         self._addresses_expired = self._counter(
             "addresses_expired", "Idle addresses that deciding partitions forgot."
+        )
+        self._lookups = self._counter("ring_lookups", "Ids of large rings that were looked for.")
+        self._lookups_in_files = self._counter(
+            "ring_lookups_in_files", "Ids of large rings for which a file was read."
         )
         self._stalls = self._counter(
             "rocksdb_write_stalls", "RocksDB: Writes that were slowed down or stopped."
