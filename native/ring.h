@@ -405,8 +405,9 @@ static void trim(Table *self)
         leave(self, self->floor);
 }
 
-/* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
-static PyObject *Table_add(Table *self, PyObject *value)
+/* Add the next segment; the ids of its first `known` rows were added before. Return its first number,
+ * floor, capacity and number of ids. */
+static PyObject *taken_over(Table *self, PyObject *value, uint32_t known)
 {
     Segment segment;
     if (!is_readable(value, &segment))
@@ -414,10 +415,12 @@ static PyObject *Table_add(Table *self, PyObject *value)
     const char *id = (const char *)segment.ids;
     self->floor = max_of(self->floor, segment.floor);
     /* Numbers are skipped by a batch longer than the ring: those before are evicted. */
-    if (self->has_runs && segment.count && segment.first != self->young + young_count(self))
-        self->young = segment.first, self->ids.used = 0;
+    if (self->has_runs && segment.count && segment.first + known != self->young + young_count(self))
+        self->young = segment.first + known, self->ids.used = 0;
     for (uint32_t row = 0; row < segment.count; row++) {
         Hashed hashed = {hash_in(self->seed, &segment, row, &id), row, 0};
+        if (row < known)
+            continue;
         if (self->has_runs && !put(&self->ids, &hashed, sizeof hashed))
             return NULL;
         if (hashed.hash && !insert(&self->slots, tag_of(hashed.hash), segment.first + row,
@@ -431,6 +434,52 @@ static PyObject *Table_add(Table *self, PyObject *value)
     if (!self->is_whole && self->segments.end - self->segments.start > RECENT_SEGMENTS)
         drop(&self->segments, 1);
     return Py_BuildValue("KKKI", segment.first, segment.floor, segment.capacity, segment.count);
+}
+
+/* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
+static PyObject *Table_add(Table *self, PyObject *value) { return taken_over(self, value, 0); }
+
+/* tail(ids_max, floor): the newest segments that are kept, oldest first, as long as they have fewer ids,
+ * none of them begins below the floor, and their numbers are consecutive. */
+static PyObject *Table_tail(Table *self, PyObject *args)
+{
+    Py_ssize_t ids_max;
+    unsigned long long floor;
+    if (!PyArg_ParseTuple(args, "nK", &ids_max, &floor))
+        return NULL;
+    const Segments *kept = &self->segments;
+    size_t start = kept->end;
+    for (; start > kept->start; start--) {
+        const Segment *segment = &kept->items[start - 1];
+        if (segment->count >= (size_t)ids_max || segment->first < floor ||
+            (start < kept->end && segment->first + segment->count != segment[1].first))
+            break;
+    }
+    PyObject *found = PyList_New(0);
+    for (size_t i = start; found && i < kept->end; i++)
+        if (!listed(found, Py_BuildValue("KIO", kept->items[i].first, kept->items[i].count,
+                                         kept->items[i].value)))
+            Py_CLEAR(found);
+    return found;
+}
+
+/* join(count, value): put a segment, which goes on with new ids, in place of the newest ones. */
+static PyObject *Table_join(Table *self, PyObject *args)
+{
+    Py_ssize_t count;
+    PyObject *value;
+    uint32_t known = 0;
+    Segments *kept = &self->segments;
+    if (!PyArg_ParseTuple(args, "nO", &count, &value))
+        return NULL;
+    if (count < 0 || (size_t)count > kept->end - kept->start)
+        return PyErr_SetString(PyExc_ValueError, "so many segments are not kept"), NULL;
+    for (; count; count--) {
+        const Segment *last = &kept->items[--kept->end];
+        known += last->count, kept->bytes -= (size_t)PyBytes_Size(last->value);
+        Py_DECREF(last->value);
+    }
+    return taken_over(self, value, known);
 }
 
 /* lend(value): keep a segment that holds older ids, so that their duplicates are decided here. */
@@ -814,7 +863,8 @@ static void put_column(Text *text, const int64_t *column, size_t count)
 }
 
 /* The segment of the rows from `start` on, at most SEGMENT_IDS_MAX, or of none. */
-static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint64_t mark)
+static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint64_t floor,
+                              uint64_t capacity)
 {
     size_t count = end - start, used = 0;
     const Added *rows = self->rows + start;
@@ -832,7 +882,7 @@ static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint6
     }
     Text text = {NULL, 0, 0};
     put_little(&text, SEGMENT_FORMAT, 1), put_little(&text, self->next + start, 8);
-    put_little(&text, least_of(self), 8), put_little(&text, self->capacity | mark, 8);
+    put_little(&text, floor, 8), put_little(&text, capacity, 8);
     put_little(&text, count, 4), put_little(&text, used, 2);
     for (size_t i = 0; i < used && !PyErr_Occurred(); i++) {
         const char *topic;
@@ -859,7 +909,7 @@ static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint6
 
 static bool sealed(const Draft *self, size_t start, size_t end, uint64_t mark, PyObject *found)
 {
-    PyObject *value = segment_from(self, start, end, mark);
+    PyObject *value = segment_from(self, start, end, least_of(self), self->capacity | mark);
     return value && listed(found, Py_BuildValue("KN", self->next + start, value));
 }
 
@@ -886,4 +936,63 @@ static PyObject *Draft_seal(Draft *self, PyObject *args)
         !sealed(self, self->count, self->count, mark, found))
         Py_CLEAR(found);
     return found;
+}
+
+/* The index of a source in a list, to which it is added if need be; -1: an error. */
+static Py_ssize_t index_of(PyObject *sources, const Entry *entry)
+{
+    PyObject *source = Py_BuildValue("s#L", entry->topic, (Py_ssize_t)entry->topic_length,
+                                     (long long)entry->partition);
+    Py_ssize_t size = PyList_Size(sources), index = -1;
+    int is_same = 0;
+    for (Py_ssize_t i = 0; source && !is_same && i < size; i++)
+        if ((is_same = PyObject_RichCompareBool(PyList_GetItem(sources, i), source, Py_EQ)) > 0)
+            index = i;
+    if (source && !is_same && PyList_Append(sources, source) == 0)
+        index = size;
+    Py_XDECREF(source);
+    return index;
+}
+
+/* joined(values): one segment in place of several with consecutive numbers, oldest first, which have at
+ * most SEGMENT_IDS_MAX ids. */
+static PyObject *joined(PyObject *Py_UNUSED(module), PyObject *values)
+{
+    Segment segment = {0};
+    PyObject *value = NULL;
+    Draft all = {.sources = PyList_New(0)};
+    Added rows[SEGMENT_IDS_MAX];
+    bool fits = all.sources && PyList_Check(values) && PyList_Size(values);
+    for (Py_ssize_t i = 0; fits && i < PyList_Size(values); i++) {
+        if (!(fits = is_readable(PyList_GetItem(values, i), &segment)))
+            break;
+        if (!i)
+            all.next = segment.first;
+        fits = segment.first == all.next + all.count && all.count + segment.count <= SEGMENT_IDS_MAX;
+        const char *id = (const char *)segment.ids;
+        for (uint32_t row = 0; fits && row < segment.count; row++) {
+            const unsigned char *source = segment.sources;
+            for (int64_t at = item(&segment.source_indexes, row); at; at--)
+                source += 6 + little(source, 2);
+            Entry entry = {.topic = (const char *)source + 6, .topic_length = little(source, 2),
+                           .partition = (int64_t)little(source + 2, 4)};
+            Py_ssize_t index = index_of(all.sources, &entry);
+            size_t length = (size_t)item(&segment.lengths, row);
+            rows[all.count++] = (Added){.offset = item(&segment.offsets, row),
+                                        .time = item(&segment.times, row),
+                                        .start = all.ids.used,
+                                        .length = (uint32_t)length,
+                                        .source = (uint32_t)index};
+            fits = index >= 0 && put(&all.ids, id, length);
+            id += length;
+        }
+    }
+    all.rows = rows;
+    if (fits)
+        value = segment_from(&all, 0, all.count, segment.floor, segment.capacity);
+    else if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "no segments that can be joined");
+    Py_XDECREF(all.sources);
+    free(all.ids.bytes);
+    return value;
 }

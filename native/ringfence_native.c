@@ -1153,7 +1153,8 @@ static PyObject *client_of(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef Table_methods[] = {
     METHOD(Table, add, METH_O), METHOD(Table, drop, METH_O), METHOD(Table, value, METH_O),
-    METHOD(Table, numbers, METH_VARARGS), METHOD(Table, lend, METH_O), METHOD(Table, young, METH_NOARGS),
+    METHOD(Table, numbers, METH_VARARGS), METHOD(Table, tail, METH_VARARGS),
+    METHOD(Table, join, METH_VARARGS), METHOD(Table, lend, METH_O), METHOD(Table, young, METH_NOARGS),
     METHOD(Table, ids, METH_NOARGS), METHOD(Table, has, METH_O), METHOD(Table, attach, METH_VARARGS), {0}};
 static PyMethodDef Run_methods[] = {METHOD(Run, map, METH_O), {0}};
 static PyMethodDef Merge_methods[] = {METHOD(Merge, step, METH_O), {0}};
@@ -1204,6 +1205,7 @@ enum { INTERFACE = 7 };
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},
                                   {"write_run", write_run_at, METH_VARARGS, NULL},
+                                  {"joined", joined, METH_O, NULL},
                                   {"lookups", lookups_of_process, METH_NOARGS, NULL},
                                   {"hashed", hashed_segment, METH_VARARGS, NULL},
                                   FUNCTIONS_FOR_TESTS{0}};

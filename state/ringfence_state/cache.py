@@ -14,13 +14,14 @@ What all states take is the sum of what each says: after every call that may cha
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator
-from itertools import islice
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from ringfence_state.id_index import HashIndex, MakeIndex
 from ringfence_state.keys import UnknownFormatError
 from ringfence_state.model import PartitionId
+from ringfence_state.segment import SEGMENT_IDS_MAX, first_of
 from ringfence_state.store import Store, StoreCorruptError
 from ringfence_state.stored_segments import RecentSegments, StoredSegments
 from ringfence_state.strategies.base import CommittedState, Strategy
@@ -29,6 +30,8 @@ WHOLE_IDS_MAX: Final = 100_000
 """A state with more ids has the indexed form, however much memory there is."""
 SMALL_IDS_MAX: Final = 1_000
 """A state with at most this many ids gains nothing by the indexed form."""
+_FEW_SEGMENTS: Final = 64
+"""Fewer segments are read without a look at how many ids they have: most addresses have few."""
 FULL: Final = 0.75
 """A transaction that uses more of the memory, as a factor, reads no further slice."""
 _CROWDED: Final = 1.125
@@ -245,12 +248,23 @@ class Cache:
                 on_read=self._on_load,
             )
             form = strategy.indexed
-            if form is not None:
-                size = form.stored_size(store, address)
-                is_short = self._is_above(0.5, self._memory_bytes, self._memories)
-                if size.ids > WHOLE_IDS_MAX or (is_short and size.ids > SMALL_IDS_MAX):
-                    return form.load_indexed(segments, size, self._make_index)
-            return strategy.load(segments.entries())
+            if form is None:
+                return strategy.load(segments.entries())
+            is_short = self._is_above(0.5, self._memory_bytes, self._memories)
+            ids_max = SMALL_IDS_MAX if is_short else WHOLE_IDS_MAX
+            entries = segments.entries()
+            few = list(islice(entries, _FEW_SEGMENTS))
+            if len(few) < _FEW_SEGMENTS and _ids_of(few) <= ids_max:
+                return strategy.load(few)
+            size = form.stored_size(store, address)
+            if size.ids > ids_max:
+                return form.load_indexed(segments, size, self._make_index)
+            return strategy.load(chain(few, entries))
         except UnknownFormatError as error:
             # Changelog records are checked before they are applied, so this copy is damaged.
             raise StoreCorruptError(source, error) from error
+
+
+def _ids_of(entries: Sequence[tuple[bytes, bytes]]) -> int:
+    """Return how many ids the segments of an address may span, by their keys."""
+    return first_of(entries[-1][0]) - first_of(entries[0][0]) + SEGMENT_IDS_MAX if entries else 0

@@ -106,6 +106,10 @@ class StoredSegments:
             value = self.value(self.first_with(number))
         return value
 
+    def forget(self, first: int) -> None:
+        """Drop what was read of a segment that was rewritten."""
+        self._recent.pop((self, numbered(self._prefix, first)), None)
+
     def row(self, value: bytes, number: int) -> SegmentEntry:
         """Return an entry of a segment."""
         try:

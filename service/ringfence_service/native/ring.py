@@ -30,12 +30,33 @@ from ringfence_state.strategies.ring import RingDraft
 from ringfence_state.strategies.ring_admin import stored_bounds
 from ringfence_state.strategies.ring_memory import IndexedRing, RingForms
 
+_SMALL: Final = (8, 64, 256)
+"""Sizes of segments, in ids: eight that are smaller, the newest ones, are joined.
+
+An address that gets an id in a batch would have a segment, and a tombstone later, for each id. So
+each id is written at most four times in all. One of 256 ids is large enough to stay.
+"""
+_JOINED: Final = 8
+"""How many small segments are joined: with fewer, ids are written more often."""
+
 
 class _Content(NamedTuple):
-    """What a committed batch has written, and how many of the oldest segments it has deleted."""
+    """What a committed batch has written, and how many of the oldest segments it has deleted.
+
+    The first value takes the place of the newest `joined` segments.
+    """
 
     values: Sequence[bytes]
     deleted: int
+    joined: int = 0
+
+
+class _Tail(NamedTuple):
+    """A segment at the end of a ring."""
+
+    first: int
+    ids: int
+    value: bytes
 
 
 _NUMBERS_MAX: Final = 1 << 62
@@ -47,7 +68,7 @@ _SEED: Final = os.urandom(16)
 class NativeRing(IndexedRing):
     """A ring with a table of the extension; its segments are in memory."""
 
-    __slots__ = ("table",)
+    __slots__ = ("ends_empty", "table")
 
     is_whole: ClassVar = True
     """Whether the table has all segments."""
@@ -57,6 +78,8 @@ class NativeRing(IndexedRing):
         has_runs = seed is not None
         self.table: Any = _module().Table(self.is_whole, has_runs, seed or _SEED)
         super().__init__(_reader(self.table), self.table)
+        self.ends_empty = False
+        """Whether the last segment has no ids."""
 
     def has_outgrown(self, whole_ids_max: int) -> bool:
         """Whether it holds more segments than one in memory should."""
@@ -71,10 +94,10 @@ class NativeRing(IndexedRing):
         self._row = None
         return NativeRingDraft(self, capacity, packed_positions)
 
-    def load(self, value: bytes) -> None:
-        """Take over the next segment; UnknownFormatError if it is none."""
+    def load(self, value: bytes, joined: int = 0) -> None:
+        """Take over the next segment, in place of so many; UnknownFormatError if it is none."""
         try:
-            first, floor, capacity, count = self.table.add(value)
+            first, floor, capacity, count = self.table.join(joined, value)
         except ValueError as error:
             raise unknown(value) from error
         except OverflowError as error:
@@ -82,18 +105,22 @@ class NativeRing(IndexedRing):
         self.next, self.capacity = first + count, capacity & ~EVICTED
         self.has_evicted = bool(capacity & EVICTED)
         self.floor = max(self.floor, floor)
+        self.ends_empty = not count
         if count:
-            self._added(first)
+            self._added(first, joined)
 
-    def _added(self, first: int) -> None:
-        """Note that a segment with ids was added."""
+    def _added(self, first: int, joined: int) -> None:
+        """Note that a segment with ids was added, in place of so many."""
+        if joined:
+            del self._firsts[-joined:]
         self._firsts.append(first)
 
     def apply(self, content: object) -> None:
         """Apply the content of a committed change."""
-        values, deleted = cast("_Content", content)
+        values, deleted, joined = cast("_Content", content)
         for value in values:
-            self.load(value)
+            self.load(value, joined)
+            joined = 0
         self._deleted(deleted)
 
     def _deleted(self, count: int) -> None:
@@ -187,8 +214,12 @@ class NativeStoredRing(NativeRing):
             self._firsts.append(following)
         return super().evicted()
 
-    def _added(self, first: int) -> None:
-        """Do nothing: the store has it."""
+    def _added(self, first: int, joined: int) -> None:
+        """Forget the segments in whose place it is; the store has the others."""
+        if joined:
+            self._segments.forget(first)
+            while self._firsts and self._firsts[-1] > first:
+                self._firsts.pop()
 
     def _deleted(self, count: int) -> None:
         """Note that the oldest segments were deleted."""
@@ -315,11 +346,44 @@ class NativeRingDraft(RingDraft):
         sealed = self.native.seal(SEGMENT_IDS_MAX, is_resized, mark)
         if not sealed and not deleted:
             return None
+        if len(sealed) == 1 and (tail := self._joinable(sealed[0][0])):
+            return self._joined(address, tail, sealed[0][1])
         edits = [Edit(key(address, first), value) for first, value in sealed]
         if sealed and sealed[0][0] != ring.next:
             # A batch longer than the ring skips numbers, and so the key of an earlier resize.
             edits.append(Edit(key(address, ring.next), None))
         return StateChange(edits, _Content([value for _, value in sealed], deleted))
+
+    def _joinable(self, first: int) -> Sequence[_Tail]:
+        """Return the newest segments of the ring that a new one is to be joined with."""
+        ring = cast("NativeRing", self._ring)
+        if self.renewed or first != ring.next or not len(self.native):
+            return ()
+        floor = self.evicted[-1] + 1 if self.evicted else 0
+        added = len(self.native)
+        count, found = added, list[_Tail]()
+        for ids_max in _SMALL:
+            if count >= ids_max:
+                continue
+            tail = [_Tail(*each) for each in ring.table.tail(ids_max, floor)]
+            if len(tail) - len(found) + 1 < _JOINED or tail[-1].first + tail[-1].ids != first:
+                break
+            while tail and sum(each.ids for each in tail) + added > SEGMENT_IDS_MAX:
+                del tail[0]
+            if len(tail) <= len(found):
+                break
+            found, count = tail, sum(each.ids for each in tail) + added
+        return found
+
+    def _joined(self, address: str, tail: Sequence[_Tail], value: bytes) -> StateChange:
+        """Return the change that writes new ids and the segments before them as one."""
+        ring = cast("NativeRing", self._ring)
+        joined = _module().joined([*(each.value for each in tail), value])
+        edits = [Edit(key(address, tail[0].first), joined)]
+        edits += [Edit(key(address, each.first), None) for each in tail[1:]]
+        if ring.ends_empty:
+            edits.append(Edit(key(address, ring.next), None))
+        return StateChange(edits, _Content([joined], len(self.evicted), len(tail)))
 
 
 # The functions of a draft do not refer to it: in a reference cycle it would stay in memory until
