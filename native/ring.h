@@ -482,7 +482,8 @@ static PyObject *Table_join(Table *self, PyObject *args)
     return taken_over(self, value, known);
 }
 
-/* lend(value): keep a segment that holds older ids, so that their duplicates are decided here. */
+/* lend(value): keep a segment that holds older ids until the next batch, so that their duplicates are
+ * decided here. The memory that is counted does not include it. */
 static PyObject *Table_lend(Table *self, PyObject *value)
 {
     Segment segment;
@@ -674,7 +675,6 @@ static PyObject *Table_bytes(Table *self, void *Py_UNUSED(what))
 {
     size_t bytes = self->slots.size * sizeof *self->slots.slots + self->ids.room;
     bytes += self->segments.bytes + self->segments.room * sizeof(Segment);
-    bytes += self->lent.bytes + self->lent.room * sizeof(Segment);
     return PyLong_FromSize_t(bytes);
 }
 

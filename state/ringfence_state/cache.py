@@ -15,7 +15,7 @@ What all states take is the sum of what each says: after every call that may cha
 
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ringfence_state.id_index import HashIndex, MakeIndex
@@ -140,7 +140,7 @@ class Cache:
                 break
             self._forget(*eldest)
         if self._is_crowded():
-            for name in self._used:
+            for name in self._used & self._memories.keys():
                 if self._memories[name].shrink():
                     self._count(name)
             if self._is_crowded():
@@ -252,14 +252,12 @@ class Cache:
                 return strategy.load(segments.entries())
             is_short = self._is_above(0.5, self._memory_bytes, self._memories)
             ids_max = SMALL_IDS_MAX if is_short else WHOLE_IDS_MAX
-            entries = segments.entries()
-            few = list(islice(entries, _FEW_SEGMENTS))
-            if len(few) < _FEW_SEGMENTS and _ids_of(few) <= ids_max:
-                return strategy.load(few)
-            size = form.stored_size(store, address)
-            if size.ids > ids_max:
-                return form.load_indexed(segments, size, self._make_index)
-            return strategy.load(chain(few, entries))
+            oldest = segments.oldest(_FEW_SEGMENTS)
+            if len(oldest) == _FEW_SEGMENTS or _ids_of(oldest) > ids_max:
+                size = form.stored_size(store, address)
+                if size.ids > ids_max:
+                    return form.load_indexed(segments, size, self._make_index)
+            return strategy.load(segments.entries())
         except UnknownFormatError as error:
             # Changelog records are checked before they are applied, so this copy is damaged.
             raise StoreCorruptError(source, error) from error

@@ -7,6 +7,7 @@ store cannot answer, or answers with other bytes than were written, is damage: S
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,7 @@ class StoredSegments:
         self._prefix = prefix(kind, address)
         self._recent = RecentSegments() if recent is None else recent
         self._on_read = on_read
+        self._begun: Iterator[tuple[bytes, bytes]] | None = None
 
     @property
     def folder(self) -> Path | None:
@@ -59,8 +61,19 @@ class StoredSegments:
             return None
         return self.store.derived / hashlib.blake2b(self._prefix, digest_size=16).hexdigest()
 
+    def oldest(self, count: int) -> list[tuple[bytes, bytes]]:
+        """Return up to so many of the oldest segments; the next `entries` reads only the others."""
+        entries = self.entries()
+        oldest = list(islice(entries, count))
+        self._begun = chain(oldest, entries)
+        return oldest
+
     def entries(self, start: int = 0) -> Iterator[tuple[bytes, bytes]]:
         """Yield the segments that begin at a number or behind it, with their keys, in order."""
+        begun, self._begun = self._begun, None
+        if begun is not None and not start:
+            yield from begun
+            return
         self._on_read()
         for entry in self.store.scan(self._prefix, numbered(self._prefix, start)):
             yield entry

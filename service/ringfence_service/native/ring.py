@@ -177,6 +177,11 @@ class NativeStoredRing(NativeRing):
         """How many runs it has."""
         return 0 if self._runs is None else len(self._runs)
 
+    def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
+        """Begin a batch, without the segments that were read for the one before."""
+        self.table.drop(0)
+        return super().draft(capacity, packed_positions)
+
     def settle(self) -> None:
         """Wait until no run is due to be written or merged."""
         if self._runs is not None:
