@@ -439,19 +439,21 @@ static PyObject *taken_over(Table *self, PyObject *value, uint32_t known)
 /* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
 static PyObject *Table_add(Table *self, PyObject *value) { return taken_over(self, value, 0); }
 
-/* tail(ids_max, floor): the newest segments that are kept, oldest first, as long as they have fewer ids,
- * none of them begins below the floor, and their numbers are consecutive. */
+/* tail(ids_max, floor, total_max): the newest segments that are kept, oldest first, as long as each has
+ * fewer ids, they have so many together at most, none of them begins below the floor, and their numbers
+ * are consecutive. */
 static PyObject *Table_tail(Table *self, PyObject *args)
 {
-    Py_ssize_t ids_max;
+    Py_ssize_t ids_max, left;
     unsigned long long floor;
-    if (!PyArg_ParseTuple(args, "nK", &ids_max, &floor))
+    if (!PyArg_ParseTuple(args, "nKn", &ids_max, &floor, &left))
         return NULL;
     const Segments *kept = &self->segments;
     size_t start = kept->end;
     for (; start > kept->start; start--) {
         const Segment *segment = &kept->items[start - 1];
-        if (segment->count >= (size_t)ids_max || segment->first < floor ||
+        left -= segment->count;
+        if (left < 0 || segment->count >= (size_t)ids_max || segment->first < floor ||
             (start < kept->end && segment->first + segment->count != segment[1].first))
             break;
     }

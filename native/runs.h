@@ -4,8 +4,8 @@
  * that it does not have; its pages have the upper 48 bits of the hash of each id, with its number and
  * where in its segment it was.
  * Runs are written once, and merged into larger ones, by functions that need no Python.
- * What always holds: a run says where an id may be, and the stored id decides; no part of a file is
- * believed before its checksum was compared.
+ * What always holds: a run says where an id may be, and the stored id decides; the head, the directory
+ * and the filter are compared with their checksums when a run is opened, a page when it is read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -300,7 +300,9 @@ static int put_entry(Writer *self, uint64_t hash48, uint32_t row, uint16_t dista
     set_bits(self->block, hash48);
     if (!error && self->page.count == PAGE_ENTRIES)
         error = end_page(self);
-    if (!error && !self->page.count) {
+    if (error)
+        return error;
+    if (!self->page.count) {
         if (self->head.pages == self->room) {
             size_t room = 2 * self->room + BLOCK_WORDS;
             uint64_t *directory = realloc(self->directory, room * sizeof *directory);
@@ -313,7 +315,7 @@ static int put_entry(Writer *self, uint64_t hash48, uint32_t row, uint16_t dista
     unsigned char *entry = self->page.entries + self->page.count++ * ENTRY_BYTES;
     memcpy(entry, &hash48, 6), memcpy(entry + 6, &row, 4), memcpy(entry + 10, &distance, 2);
     self->head.count++;
-    return error;
+    return 0;
 }
 
 static int end_run(Writer *self)

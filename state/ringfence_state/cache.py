@@ -257,6 +257,7 @@ class Cache:
                 size = form.stored_size(store, address)
                 if size.ids > ids_max:
                     return form.load_indexed(segments, size, self._make_index)
+            segments.discard()
             return strategy.load(segments.entries())
         except UnknownFormatError as error:
             # Changelog records are checked before they are applied, so this copy is damaged.

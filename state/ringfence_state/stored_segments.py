@@ -5,6 +5,7 @@ store cannot answer, or answers with other bytes than were written, is damage: S
 """
 
 import hashlib
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
@@ -95,10 +96,16 @@ class StoredSegments:
 
     def value(self, first: int) -> bytes:
         """Return the segment that begins with a number."""
-        segment_key = numbered(self._prefix, first)
-        value = self._get(segment_key)
+        return self._some(first, self._get(numbered(self._prefix, first)))
+
+    def stored(self, number: int) -> bytes:
+        """Return the segment that has a number, and keep no copy."""
+        first = self.first_with(number)
+        return self._some(first, self.store.get(numbered(self._prefix, first)))
+
+    def _some(self, first: int, value: bytes | None) -> bytes:
         if value is None:
-            raise self.damage(f"segment {segment_key.hex()} is missing")
+            raise self.damage(f"the segment with number {first} is missing")
         return value
 
     def _get(self, segment_key: bytes) -> bytes | None:
@@ -119,9 +126,16 @@ class StoredSegments:
             value = self.value(self.first_with(number))
         return value
 
-    def forget(self, first: int) -> None:
-        """Drop what was read of a segment that was rewritten."""
-        self._recent.pop((self, numbered(self._prefix, first)), None)
+    def forget_from(self, first: int) -> None:
+        """Drop what was read of segments from a number on, which were joined."""
+        begin = numbered(self._prefix, first)
+        for name in [name for name in self._recent if name[0] is self and name[1] >= begin]:
+            del self._recent[name]
+
+    def discard(self) -> None:
+        """Delete the files about these segments: they are few now, or were deleted."""
+        if self.folder is not None and self.folder.is_dir():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def row(self, value: bytes, number: int) -> SegmentEntry:
         """Return an entry of a segment."""

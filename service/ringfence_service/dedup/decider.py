@@ -454,7 +454,10 @@ class _Decider:
                     AddressChange(partition, context.cache, context.memory, change.content)
                 )
                 self._contexts.write(context, change.edits, edits)
-            self._contexts.write(context, self._contexts.renewals(context), edits)
+            renewals = self._contexts.renewals(context)
+            self._contexts.write(context, renewals, edits)
+            if renewals:
+                plan.rewritten.append((partition.source, context.cache))
         if self._groups.change:
             edits += self._groups.edits()
             plan.groups[self._source] = self._groups.change

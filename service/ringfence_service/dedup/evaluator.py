@@ -293,6 +293,7 @@ class Evaluator:
     ) -> int:
         """Decide records of a piece, plain ones in compiled code; return how many are decided."""
         progress, fast_paths, others, row = self._progress, self.fast_paths, 0, 0
+        fetched = -1
         clock = self._source_index, progress.now_ms, self._distances_ms, self._repeated
         rules = fast_paths.lanes, fast_paths.field_name, self._names, *clock
         for end in (*apart, len(records)):
@@ -304,8 +305,8 @@ class Evaluator:
                 progress.send(records, row, at)
                 if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
                     return at
-                if known is not None and self._draft_of(columns, at).fetch(known):
-                    row = at  # compiled code can decide it now
+                if known is not None and at != fetched and self._draft_of(columns, at).fetch(known):
+                    fetched = row = at  # compiled code can decide it now, unless it has too many
                     continue
                 row = at + 1
                 if known is None or not self._is_known(columns, at, known):

@@ -198,6 +198,7 @@ class NativeStoredRing(NativeRing):
     def reread(self) -> bool:
         """Drop the segments that are kept; return True."""
         self.table.drop(sys.maxsize)
+        self._row = None
         return True
 
     def apply(self, content: object) -> None:
@@ -222,7 +223,7 @@ class NativeStoredRing(NativeRing):
     def _added(self, first: int, joined: int) -> None:
         """Forget the segments in whose place it is; the store has the others."""
         if joined:
-            self._segments.forget(first)
+            self._segments.forget_from(first)
             while self._firsts and self._firsts[-1] > first:
                 self._firsts.pop()
 
@@ -370,12 +371,9 @@ class NativeRingDraft(RingDraft):
         for ids_max in _SMALL:
             if count >= ids_max:
                 continue
-            tail = [_Tail(*each) for each in ring.table.tail(ids_max, floor)]
+            newest = ring.table.tail(ids_max, floor, SEGMENT_IDS_MAX - added)
+            tail = [_Tail(*each) for each in newest]
             if len(tail) - len(found) + 1 < _JOINED or tail[-1].first + tail[-1].ids != first:
-                break
-            while tail and sum(each.ids for each in tail) + added > SEGMENT_IDS_MAX:
-                del tail[0]
-            if len(tail) <= len(found):
                 break
             found, count = tail, sum(each.ids for each in tail) + added
         return found

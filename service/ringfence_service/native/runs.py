@@ -3,8 +3,8 @@
 The newest ids are in the table of the ring. When there are enough of them a thread writes a run of
 them, and merges adjacent runs into larger ones, so that their number grows with the logarithm of
 the ids. A run whose ids are all evicted is deleted.
-Invariant: runs are made from stored segments alone, and each is compared with the segment that it
-ends with before it is used. Whatever is missing or damaged is made again from the segments.
+Invariant: runs are made from stored segments alone, and at a start each is compared with the
+segment that it ends with. Whatever is missing or damaged is made again from the segments.
 """
 
 import hashlib
@@ -123,8 +123,10 @@ class RingRuns:
         """Raises StoreFailedError if the disk refuses to create the folder."""
         self._segments = segments
         self._folder = folder
+        self._may_merge = False
+        """Whether the runs have changed since it was asked which are to be merged."""
         with self._writes():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.seed = _seed(folder.parent / "seed")
         self._check = _number(self.seed)
         self._memory_bytes_max = segments.memory_bytes_max
@@ -164,8 +166,11 @@ class RingRuns:
                 self._attach(table, end)
             else:
                 self._write(young, table.ids(), self._mark(end - 1))
-        if self._merged is None and (due := to_merge(self._spans(), self.young_ids)):
-            self._merge(tuple(self._runs[due]), floor)
+        if self._merged is None and self._may_merge:
+            due = to_merge(self._spans(), self.young_ids)
+            self._may_merge = due is not None
+            if due is not None:
+                self._merge(tuple(self._runs[due]), floor)
 
     def _take_over(self, table: Any, floor: int) -> None:
         young, _ = table.young()
@@ -180,7 +185,8 @@ class RingRuns:
             self._runs[at : at + len(parts)] = [self._placed(made)]
             self._attach(table, young)
             for run in parts:
-                self._delete(run)
+                if self._name(run) != self._name(made.run):
+                    self._delete(run)
         elif self._runs and self._runs[0].end <= floor and not self._is_merged(self._runs[0]):
             self._delete(self._runs.pop(0))
             self._attach(table, young)
@@ -233,16 +239,19 @@ class RingRuns:
             left -= run.filter_bytes
             run.map(left >= 0)
         table.attach(tuple(self._runs), young)
+        self._may_merge = True
 
     def _opened(self, floor: int, following: int) -> list[Any]:
         """Return the runs of the folder that are of this ring, in order; delete all else."""
         found = []
-        for path in list(self._folder.iterdir()):
+        with self._writes():
+            paths = list(self._folder.iterdir()) if self._folder.is_dir() else []
+        for path in paths:
             run = self._read(path) if path.suffix == _SUFFIX else None
             if run is not None and self._is_of_ring(run, floor, following):
                 found.append(run)
             else:
-                path.unlink(missing_ok=True)
+                _unlink(path)
         return sorted(found, key=lambda run: (run.first, -run.end))
 
     def _is_of_ring(self, run: Any, floor: int, following: int) -> bool:
@@ -290,14 +299,16 @@ class RingRuns:
 
     def _mark(self, number: int) -> int:
         """Return what tells the ring's number from that of another ring of the same name."""
-        value = self._segments.value(self._segments.first_with(number))
-        return self._mark_of((value, number))
+        return self._mark_of((self._segments.stored(number), number))
 
     def _mark_of(self, last: tuple[bytes, int]) -> int:
-        origin = self._segments.row(*last).origin
-        return _number(repr(tuple(origin)).encode())
+        identifier, origin = self._segments.row(*last)
+        return _number(repr((identifier, *origin)).encode())
 
     def _path(self) -> Path:
+        """Return the preliminary name of a new run."""
+        with self._writes():
+            self._folder.mkdir(mode=0o700, exist_ok=True)
         return self._folder / f"{os.getpid()}-{next(_NUMBERS)}.new"
 
     def _placed(self, made: _Made) -> Any:
@@ -310,7 +321,7 @@ class RingRuns:
         return self._folder / f"{run.first}-{run.end}{_SUFFIX}"
 
     def _delete(self, run: Any) -> None:
-        self._name(run).unlink(missing_ok=True)
+        _unlink(self._name(run))
 
     def _result(self, future: "Future[_Made | None]") -> _Made:
         with self._writes():
@@ -348,6 +359,12 @@ def to_merge(spans: Sequence[int], young_ids: int) -> slice | None:
                 if found is None or cost < least:
                     found, least = slice(start, start + count), cost
     return found
+
+
+def _unlink(path: Path) -> None:
+    """Delete a file of a run, if the disk lets us: the next start deletes what is left."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def _module() -> Any:

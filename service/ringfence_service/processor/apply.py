@@ -10,8 +10,10 @@ from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.plan import Plan
 from ringfence_state import pending_group as pending_record
 from ringfence_state.cache import Cache
+from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PartitionId
 from ringfence_state.store import StorePosition
+from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies import registry
 
 
@@ -44,6 +46,7 @@ def apply(
     for source, caches in plan.expired:
         for name in caches:
             cache.dismiss(source, name)
+            StoredSegments(source, partitions[source].kept_store, SEGMENTS, name).discard()
         partitions[source].expire(caches)
     for partition, address, memory, content in plan.sealed:  # after a cache of the name expired
         cache.apply(partition.source, address, memory, content)

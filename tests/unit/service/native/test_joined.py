@@ -9,10 +9,11 @@ import pytest
 from ringfence_service.native.ring import NativeRing, NativeStoredRing, whole
 from ringfence_service.native.runs import RingRuns
 from ringfence_state.keys import SEGMENTS
-from ringfence_state.model import PackedPositions, PartitionId
+from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
 from ringfence_state.segment import SEGMENT_IDS_MAX, Segment, decode
 from ringfence_state.stored_segments import StoredSegments
-from ringfence_state.strategies.ring_memory import InMemoryRing
+from ringfence_state.strategies.ring_memory import InMemoryRing, RingStrategy
+from tests.support.helpers import some
 from tests.support.native import needs_native
 from tests.unit.service.native.test_ring import StoreWithFolder
 from tests.unit.service.native.test_runs import Model
@@ -120,3 +121,54 @@ def test_a_ring_that_shrinks_deletes_no_segment_that_has_taken_in_others(tmp_pat
     written.decide([b"newer"])
     assert all(written.decide([b"%d" % number for number in range(22, 40)]))
     assert not any(written.decide([b"%d" % number for number in range(20)]))
+
+
+@pytest.mark.parametrize("form", ["whole", "runs"])
+def test_an_id_that_was_made_new_is_in_no_segment_that_is_joined_later(
+    tmp_path: Path, form: str
+) -> None:
+    written = Written(tmp_path, form, 1_000)
+    for number in range(5):
+        written.decide([b"x%d" % number])
+    draft = written.ring.draft(1_000, PackedPositions(SOURCES[0]))
+    claim = draft.renew(Claim(b"x1"))
+    draft.remember(claim, Origin(*SOURCES[0], 5, 5))
+    change = some(draft.change("a"))
+    renewals = RingStrategy("id_cache_size").renewals(written.store, "a", draft)
+    written.store.apply([*change.edits, *renewals], POSITION)
+    written.ring.apply(change.content)
+    if not written.ring.reread():  # as the service does with a cache that is rewritten
+        written.ring = written.load()
+    for number in range(9):
+        written.decide([b"y%d" % number])
+    assert [each for segment in written.segments for each in segment.ids].count(b"x1") == 1
+
+
+def test_copies_are_found_in_segments_that_were_joined_after_a_run_was_written(
+    tmp_path: Path,
+) -> None:
+    written = Written(tmp_path, "runs", 10_000)
+    for number in range(300):
+        written.decide([b"%d" % number])
+        if isinstance(written.ring, NativeStoredRing):
+            written.ring.settle()
+        near = [b"%d" % each for each in range(max(0, number - 60), number + 1)]
+        assert all(written.decide(near))
+
+
+def test_a_ring_of_small_segments_that_an_earlier_version_wrote_is_joined_in_parts(
+    tmp_path: Path,
+) -> None:
+    written = Written(tmp_path, "whole", 100_000)
+    positions = PackedPositions(SOURCES[0])
+    ring = InMemoryRing()
+    for number in range(20_000):
+        draft = ring.draft(100_000, positions)
+        draft.admit(b"%d" % number, number, number)
+        change = some(draft.change("a"))
+        written.store.apply(change.edits, POSITION)
+        ring.apply(change.content)
+    written.ring = written.load()
+    written.decide([b"new"])
+    assert written.ids_written == SEGMENT_IDS_MAX
+    assert all(written.decide([b"%d" % number for number in range(0, 20_000, 7)]))

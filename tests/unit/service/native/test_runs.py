@@ -12,10 +12,12 @@ from ringfence_service.native.runs import RingRuns, to_merge
 from ringfence_state.cache import Cache
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PackedPositions, PartitionId
+from ringfence_state.segment import decode
 from ringfence_state.store import StoreCorruptError
 from ringfence_state.stored_segments import StoredSegments
-from ringfence_state.strategies.ring_admin import clear
+from ringfence_state.strategies.ring_admin import clear, forget_all
 from ringfence_state.strategies.ring_memory import RingStrategy
+from tests.support.helpers import some
 from tests.support.native import native_rings, needs_native
 from tests.unit.service.native.test_ring import StoreWithFolder
 from tests.unit.state.strategies.test_ring import POSITION
@@ -23,6 +25,8 @@ from tests.unit.state.strategies.test_ring import POSITION
 pytestmark = needs_native
 
 SOURCE = PartitionId("orders", 0)
+LENT = 64
+"""`LENT_SEGMENTS` of native/ring.h."""
 
 
 @pytest.fixture(autouse=True)
@@ -142,8 +146,11 @@ def test_a_start_reads_no_segment_that_a_run_covers(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 10_000)
     kept.fill(2_000)
     kept.ring.settle()
+    ends = [int(path.stem.split("-")[1]) for path in kept.files]
     for segment_key, value in list(kept.store.scan(b"r"))[:-4]:
-        kept.store.keep([Edit(segment_key, value[:-1])])
+        segment = decode(value)
+        if not any(segment.first < end <= segment.end for end in ends):
+            kept.store.keep([Edit(segment_key, value[:-1])])
     kept.start()
     assert kept.ring.ids_held == 2_000
     assert kept.decide([b"new"]) == [False]
@@ -202,6 +209,60 @@ def test_runs_of_an_earlier_ring_of_the_same_name_are_not_used(tmp_path: Path) -
     kept.start()
     assert all(kept.decide(other))
     assert not any(kept.decide([b"id%d" % number for number in range(500)]))
+
+
+def test_runs_are_not_used_where_the_ring_before_had_the_same_origins(tmp_path: Path) -> None:
+    """As imports have that name no record."""
+    kept = Kept(tmp_path, 10_000)
+    for prefix in (b"id", b"other"):
+        draft = kept.ring.draft(10_000, PackedPositions(SOURCE))
+        ids = [prefix + b"%d" % number for number in range(640)]
+        assert not draft.admit_run(ids, [-1] * 640, [7] * 640)
+        change = some(draft.change("a"))
+        kept.store.apply([*draft.deletions("a"), *change.edits], POSITION)
+        kept.ring.apply(change.content)
+        kept.ring.settle()
+        kept.start()
+        assert all(kept.decide(ids)), "also where there are files of the ring before"
+        if prefix == b"id":
+            kept.store.apply([Edit(key, None) for key, _ in kept.store.scan(b"r")], POSITION)
+            folder, kept.store.derived = kept.store.derived, None
+            kept.start()  # the ring in memory has no files, so those before stay
+            kept.store.derived = folder
+    assert kept.files
+
+
+@pytest.mark.usefixtures("_few_whole")
+def test_the_files_of_an_address_that_was_deleted_are_deleted(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 10_000)
+    kept.fill(500)
+    kept.ring.settle()
+    kept.store.apply([Edit(key, None) for key, _ in kept.store.scan(b"r")], POSITION)
+    with native_rings():
+        Cache(1 << 20).memory(SOURCE, kept.store, "a", RingStrategy("id_cache_size"))
+    assert not kept.files
+
+
+@pytest.fixture
+def _few_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringfence_state.cache.WHOLE_IDS_MAX", 100)
+
+
+def test_an_id_that_was_forgotten_and_accepted_again_many_times_is_decided(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 10_000)
+    for number in range(LENT + 10):
+        kept.decide([b"same"])
+        kept.decide([b"%d-%d" % (number, each) for each in range(40)])
+        forgotten = forget_all(kept.store, "a", [some(kept.ring.committed(b"same"))])
+        kept.store.apply(forgotten, POSITION)
+        kept.ring.reread()
+        kept.ring.settle()
+    for _ in range(2):
+        assert kept.ring.committed(b"same") is None
+        assert kept.decide([b"same", b"same"]) == [False, True]
+        forgotten = forget_all(kept.store, "a", [some(kept.ring.committed(b"same"))])
+        kept.store.apply(forgotten, POSITION)
+        kept.start()
 
 
 def test_the_runs_of_a_ring_that_was_cleared_are_deleted(tmp_path: Path) -> None:
