@@ -17,7 +17,18 @@ from ringfence_service.dedup.plan import Unchecked
 from ringfence_service.dedup.record import KnownId, RejectedError, origin_header
 from ringfence_service.processor.apply import apply
 from ringfence_state import cache
-from tests.support.deciding import CHANGELOG, NOW_MS, SOURCE, Decided, World, cluster_of, record
+from ringfence_state.segment import Segment, put
+from ringfence_state.strategies.ring_admin import forget_all
+from tests.support.deciding import (
+    CHANGELOG,
+    NOW_MS,
+    SOURCE,
+    Decided,
+    World,
+    cluster_of,
+    named,
+    record,
+)
 from tests.support.native import native_deciding, needs_native
 from tests.unit.service.dedup.test_evaluator import ROUTE, batches, new_worlds, plans, records
 
@@ -71,6 +82,27 @@ def test_compiled_code_passes_records_without_an_id_among_others(
     assert alone == [0, 1]
     assert plan.tally.accepted == {("orders", "orders"): 100}
     assert plan.tally.unchecked == {("orders", Unchecked.NO_ID): 50}
+
+
+@pytest.mark.timeout(20)
+def test_an_id_with_more_candidates_than_are_kept_is_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that was forgotten and accepted again many times."""
+    monkeypatch.setattr(cache, "WHOLE_IDS_MAX", 0)
+    with native_deciding():
+        world = World(ROUTE)
+        segments = [
+            Segment(number, 0, 20_000, (SOURCE,), (b"same",), [0], [number], [7])
+            for number in range(200)
+        ]
+        world.store.keep([put("orders", segment) for segment in segments])
+        world.commit(named(1_000, b"other"))
+        world.store.keep(forget_all(world.store, "orders", range(200)))
+        world.cache.reread(SOURCE, "orders")
+        ids = (b"first", b"same", b"same")  # Python decides the first one of an address
+        plan = world.decide(*(named(offset, each) for offset, each in enumerate(ids, 1_001)))
+    assert plan.tally.accepted == {("orders", "orders"): 2}
 
 
 @pytest.mark.parametrize("address", ["{topic}", "{key}", "{header:address}", "{key}{header:other}"])
