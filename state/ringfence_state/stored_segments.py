@@ -105,7 +105,7 @@ class StoredSegments:
 
     def _some(self, first: int, value: bytes | None) -> bytes:
         if value is None:
-            raise self.damage(f"the segment with number {first} is missing")
+            raise self.damage(f"segment {numbered(self._prefix, first).hex()} is missing")
         return value
 
     def _get(self, segment_key: bytes) -> bytes | None:
