@@ -291,7 +291,7 @@ class NativeRingDraft(RingDraft):
         return [(at, number) for at, number in enumerate(numbers) if number is not None]
 
     def fetch(self, identifier: bytes) -> bool:
-        """Read what tells whether an id is known; return False if there is nothing to read."""
+        """Read the segments that show whether an id is known; return False if all are at hand."""
         ring = self._ring
         return isinstance(ring, NativeStoredRing) and not self.renewed and ring.fetch(identifier)
 

@@ -298,7 +298,7 @@ class RingRuns:
             yield first, bytes(ids), last
 
     def _mark(self, number: int) -> int:
-        """Return what tells the ring's number from that of another ring of the same name."""
+        """Return a number that another ring of the same name does not have here."""
         return self._mark_of((self._segments.stored(number), number))
 
     def _mark_of(self, last: tuple[bytes, int]) -> int:
