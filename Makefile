@@ -165,7 +165,7 @@ clean: ## remove the environment and everything that runs left behind
 	touch $@
 
 # Optional: where it cannot be built, the service runs the same path in Python.
-.venv/native: .venv/demo native/ringfence_native.c native/ring.h native/runs.h native/build.py
+.venv/native: .venv/demo native/ringfence_native.c native/ring.h native/runs.h native/window.h native/build.py
 	@$(BIN)/python native/build.py
 	@touch $@
 

@@ -63,7 +63,7 @@ typedef struct {
     size_t size, used;
 } Slots;
 
-enum { SLOTS_MIN = 16, FORGOTTEN_BYTES = 66 };
+enum { SLOTS_MIN = 16, FORGOTTEN_BYTES = 66, NAME_BYTES_MAX = 99 };
 
 static uint32_t tag_of(uint64_t hash)
 {
@@ -91,6 +91,16 @@ static size_t size_for(size_t live)
     while (size - size / 3 <= live + 1)
         size *= 2;
     return size;
+}
+
+/* The slot that has a number; NULL if none has. */
+static uint64_t *slot_of(const Slots *self, uint32_t tag, uint64_t number)
+{
+    uint64_t wanted = (uint64_t)tag << 32 | (uint32_t)number;
+    for (size_t at = tag; self->size && self->slots[at & (self->size - 1)]; at++)
+        if (self->slots[at & (self->size - 1)] == wanted)
+            return &self->slots[at & (self->size - 1)];
+    return NULL;
 }
 
 /* Add a number above all before; when there is no room, drop what is dead, and grow if little is. */
@@ -131,6 +141,8 @@ static int64_t next_of(const Slots *self, uint32_t tag, uint64_t floor, uint64_t
 
 /* Segments: rows of ids with their origins, in the format of state/ringfence_state/segment.py. */
 
+static const char HELD[] = "ids held"; /* the last source, if its partition is a window's count */
+
 enum { SEGMENT_FORMAT = 1, SEGMENT_IDS_MAX = 512, HEAD_BYTES = 31, COLUMN_BYTES = 9 };
 
 typedef struct {
@@ -143,6 +155,7 @@ typedef struct {
     PyObject *value;
     uint64_t first, floor, capacity;
     uint32_t count, sources_count;
+    int64_t held; /* how many ids its window holds after it; -1 if it does not say */
     const unsigned char *sources, *ids;
     Column source_indexes, offsets, times, lengths;
 } Segment;
@@ -208,6 +221,7 @@ static bool is_segment(PyObject *value, Segment *found)
     found->value = value, found->first = little(head + 1, 8), found->floor = little(head + 9, 8);
     found->capacity = little(head + 17, 8), found->count = (uint32_t)little(head + 25, 4);
     found->sources_count = (uint32_t)little(head + 29, 2), found->sources = unread.at;
+    found->held = -1;
     for (uint32_t i = 0; i < found->sources_count; i++) {
         const unsigned char *source = taken(&unread, 6);
         size_t length = source ? (size_t)little(source, 2) : 0;
@@ -217,6 +231,8 @@ static bool is_segment(PyObject *value, Segment *found)
         if (!text)
             return false;
         Py_DECREF(text);
+        if (i + 1 == found->sources_count && length == strlen(HELD) && !memcmp(name, HELD, length))
+            found->held = (int64_t)little(source + 2, 4);
     }
     if (!found->count)
         return !unread.left;
@@ -270,7 +286,7 @@ typedef struct {
     Segments segments, lent; /* lent ones are older: Python has read them for duplicates */
     Seed seed;
     uint64_t floor;
-    int is_whole, has_runs;
+    int is_whole, has_runs, is_window;
     PyObject *runs; /* tuple of Run, oldest first; NULL before the first */
     RunFile **files; /* of these */
     size_t files_count;
@@ -295,17 +311,20 @@ static bool is_seed(PyObject *bytes, Seed *seed)
     return false;
 }
 
-/* Table(is_whole, has_runs, seed) */
+/* Table(is_whole, has_runs, is_window, seed) */
 static PyObject *Table_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    int is_whole, has_runs;
+    int is_whole, has_runs, is_window;
     PyObject *bytes;
     Seed seed;
-    if (!PyArg_ParseTuple(args, "ppO", &is_whole, &has_runs, &bytes) || !is_seed(bytes, &seed))
+    if (!PyArg_ParseTuple(args, "pppO", &is_whole, &has_runs, &is_window, &bytes) ||
+        !is_seed(bytes, &seed))
         return NULL;
     Table *self = made(type);
-    if (self)
-        self->is_whole = is_whole, self->has_runs = has_runs, self->seed = seed;
+    if (self) {
+        self->is_whole = is_whole, self->has_runs = has_runs, self->is_window = is_window;
+        self->seed = seed;
+    }
     return (PyObject *)self;
 }
 
@@ -373,14 +392,11 @@ static bool is_readable(PyObject *value, Segment *segment)
     return true;
 }
 
-/* The hash of the id of a row, whose id begins at *id; 0 if it is forgotten. *id is that of the next row
- * then. */
-static uint64_t hash_in(Seed seed, const Segment *segment, uint32_t row, const char **id)
+/* The hash of the id of a row, which begins at `id`; 0 if it is forgotten, which no id of a window is. */
+static uint64_t hash_in(const Table *self, const Segment *segment, uint32_t row, const char *id)
 {
     size_t length = (size_t)item(&segment->lengths, row);
-    uint64_t hash = length == FORGOTTEN_BYTES ? 0 : hash_of(seed, *id, length);
-    *id += length;
-    return hash;
+    return length == FORGOTTEN_BYTES && !self->is_window ? 0 : hash_of(self->seed, id, length);
 }
 
 static uint64_t max_of(uint64_t one, uint64_t other) { return one > other ? one : other; }
@@ -405,12 +421,53 @@ static void trim(Table *self)
         leave(self, self->floor);
 }
 
+static const Segment *kept_with(const Segments *self, uint64_t number)
+{
+    size_t after = until(self, number);
+    const Segment *found = after > self->start ? &self->items[after - 1] : NULL;
+    return found && number - found->first < found->count ? found : NULL;
+}
+
+/* The segment that has a number; NULL if none is kept. */
+static const Segment *segment_with(const Table *self, uint64_t number)
+{
+    const Segment *found = kept_with(&self->segments, number);
+    return found ? found : kept_with(&self->lent, number);
+}
+
+static bool has_id(const Segment *segment, uint64_t number, const char *id, size_t length, Entry *entry)
+{
+    *entry = entry_at(segment, (size_t)(number - segment->first));
+    return entry->length == length && (!length || !memcmp(entry->id, id, length));
+}
+
+/* An id of a window that is seen again takes over its slot, if the segment with its older number is
+ * kept; else it has two slots, and the newer number counts. */
+static bool takes_over(Table *self, uint32_t tag, const char *id, size_t length, uint64_t number)
+{
+    uint64_t young = max_of(self->floor, self->young), older;
+    Hashed *ids = (Hashed *)(void *)self->ids.bytes;
+    Entry entry;
+    size_t seen = 0;
+    int64_t found;
+    while ((found = next_of(&self->slots, tag, young, number, &seen)) >= 0) {
+        const Segment *segment = segment_with(self, older = (uint64_t)found);
+        if (!segment || !has_id(segment, older, id, length, &entry))
+            continue;
+        self->slots.slots[(tag + seen - 1) & (self->slots.size - 1)] = (uint64_t)tag << 32 | (uint32_t)number;
+        if (self->has_runs)
+            ids[older - self->young].hash = 0;
+        return true;
+    }
+    return false;
+}
+
 /* Add the next segment; the ids of its first `known` rows were added before. Return its first number,
- * floor, capacity and number of ids. */
+ * floor, capacity and number of ids, and how many ids its window holds, or -1. */
 static PyObject *taken_over(Table *self, PyObject *value, uint32_t known)
 {
     Segment segment;
-    if (!is_readable(value, &segment))
+    if (!is_readable(value, &segment) || (segment.count && !keep(&self->segments, &segment)))
         return NULL;
     const char *id = (const char *)segment.ids;
     self->floor = max_of(self->floor, segment.floor);
@@ -418,26 +475,23 @@ static PyObject *taken_over(Table *self, PyObject *value, uint32_t known)
     if (self->has_runs && segment.count && segment.first + known != self->young + young_count(self))
         self->young = segment.first + known, self->ids.used = 0;
     for (uint32_t row = 0; row < segment.count; row++) {
-        Hashed hashed = {hash_in(self->seed, &segment, row, &id), row, 0};
-        if (row < known)
-            continue;
-        if (self->has_runs && !put(&self->ids, &hashed, sizeof hashed))
+        size_t length = (size_t)item(&segment.lengths, row);
+        uint64_t number = segment.first + row;
+        Hashed hashed = {row < known ? 0 : hash_in(self, &segment, row, id), row, 0};
+        if (row >= known && self->has_runs && !put(&self->ids, &hashed, sizeof hashed))
             return NULL;
-        if (hashed.hash && !insert(&self->slots, tag_of(hashed.hash), segment.first + row,
-                            max_of(self->floor, self->young)))
+        if (hashed.hash && !(self->is_window && takes_over(self, tag_of(hashed.hash), id, length, number)) &&
+            !insert(&self->slots, tag_of(hashed.hash), number, max_of(self->floor, self->young)))
             return NULL;
+        id += length;
     }
     if (self->has_runs)
         trim(self);
-    if (segment.count && !keep(&self->segments, &segment))
-        return NULL;
     if (!self->is_whole && self->segments.end - self->segments.start > RECENT_SEGMENTS)
         drop(&self->segments, 1);
-    return Py_BuildValue("KKKI", segment.first, segment.floor, segment.capacity, segment.count);
+    return Py_BuildValue("KKKIL", segment.first, segment.floor, segment.capacity, segment.count,
+                         (long long)segment.held);
 }
-
-/* add(value): add the next segment; return its first number, floor, capacity and number of ids. */
-static PyObject *Table_add(Table *self, PyObject *value) { return taken_over(self, value, 0); }
 
 /* tail(ids_max, floor, total_max): the newest segments that are kept, oldest first, as long as each has
  * fewer ids, they have so many together at most, none of them begins below the floor, and their numbers
@@ -496,6 +550,22 @@ static PyObject *Table_lend(Table *self, PyObject *value)
     return segment.count && !keep(&self->lent, &segment) ? NULL : Py_NewRef(Py_None);
 }
 
+/* hashed(value): the ids of a segment, 16 bytes each, for a run. */
+static PyObject *Table_hashed(Table *self, PyObject *value)
+{
+    Segment segment;
+    if (!is_readable(value, &segment))
+        return NULL;
+    PyObject *found = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(segment.count * sizeof(Hashed)));
+    const char *id = (const char *)segment.ids;
+    for (uint32_t row = 0; found && row < segment.count; row++) {
+        Hashed hashed = {hash_in(self, &segment, row, id), row, 0};
+        memcpy(PyBytes_AsString(found) + row * sizeof hashed, &hashed, sizeof hashed);
+        id += item(&segment.lengths, row);
+    }
+    return found;
+}
+
 /* young(): the numbers in the slots: the first one, and the one after the last. */
 static PyObject *Table_young(Table *self, PyObject *Py_UNUSED(none))
 {
@@ -552,20 +622,6 @@ static PyObject *Table_drop(Table *self, PyObject *count)
         return NULL;
     drop(&self->segments, number), drop(&self->lent, SIZE_MAX);
     Py_RETURN_NONE;
-}
-
-static const Segment *kept_with(const Segments *self, uint64_t number)
-{
-    size_t after = until(self, number);
-    const Segment *found = after > self->start ? &self->items[after - 1] : NULL;
-    return found && number - found->first < found->count ? found : NULL;
-}
-
-/* The segment that has a number; NULL if none is kept. */
-static const Segment *segment_with(const Table *self, uint64_t number)
-{
-    const Segment *found = kept_with(&self->segments, number);
-    return found ? found : kept_with(&self->lent, number);
 }
 
 /* has(number): whether the segment that has it is kept. */
@@ -680,13 +736,27 @@ static PyObject *Table_bytes(Table *self, void *Py_UNUSED(what))
     return PyLong_FromSize_t(bytes);
 }
 
-/* A Draft has the rows that a batch adds to a ring. */
+/* A Draft has the rows that a batch adds to a ring, or to a window, which window.h completes. */
 
 typedef struct {
     int64_t offset, time;
     size_t start; /* of the id */
     uint32_t length, source;
+    bool is_gone;      /* in a ring it was made new since; in a window it was seen again, or evicted */
+    bool is_refreshed; /* a duplicate was seen, nothing was accepted */
 } Added;
+
+/* What a window has beyond a ring. */
+typedef struct {
+    int64_t lasts_ms, newest_ms; /* how long an id is held; when the draft accepted one last */
+    int64_t lost_ms;             /* when the newest of those forgotten was seen; -1: none was forgotten */
+    uint64_t size, held, superseded; /* committed numbers above the floor that are not an id's last */
+    int refreshes, has_all;          /* no stored segment has numbers above the floor but `oldest` */
+    Segment oldest;                  /* the segment at the floor; without a value if Python has to read it */
+    uint32_t row;                    /* of it, the first that was not evicted */
+    const char *id;                  /* of this row */
+    size_t first_row;                /* the rows before are gone */
+} Window;
 
 typedef struct {
     PyObject_HEAD
@@ -698,6 +768,7 @@ typedef struct {
     size_t count, room;
     uint64_t next, floor, capacity; /* `next` is the number of the first row */
     bool has_renewed;               /* a committed id is to be treated as new */
+    Window window;                  /* if the table is that of a window */
 } Draft;
 
 /* Draft(table, sources, next, floor, capacity) */
@@ -719,24 +790,20 @@ static PyObject *Draft_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
 static void Draft_dealloc(Draft *self)
 {
     Py_DECREF((PyObject *)self->table), Py_DECREF(self->sources);
+    Py_XDECREF(self->window.oldest.value);
     free(self->rows), free(self->ids.bytes), free(self->slots.slots);
     freed(self);
 }
 
 static Py_ssize_t Draft_length(Draft *self) { return (Py_ssize_t)self->count; }
 
-/* The lowest number that is held; a full ring forgets its oldest id. */
+/* The lowest number that is held; a full ring forgets its oldest id, rows included. Those that a window
+ * forgets are marked. */
 static uint64_t least_of(const Draft *self)
 {
     uint64_t end = self->next + self->count;
-    uint64_t least = end > self->capacity ? end - self->capacity : 0;
+    uint64_t least = end > self->capacity && !self->table->is_window ? end - self->capacity : 0;
     return least > self->floor ? least : self->floor;
-}
-
-static const char *id_in(const Draft *self, const Added *row)
-{
-    static const char FORGOTTEN[FORGOTTEN_BYTES];
-    return row->length == FORGOTTEN_BYTES ? FORGOTTEN : self->ids.bytes + row->start;
 }
 
 /* The row of an id that is held, -1 if it has none. */
@@ -748,13 +815,15 @@ static int64_t row_of(const Draft *self, const char *id, size_t length, uint32_t
     least = least > self->next ? least - self->next : 0;
     while ((row = next_of(&self->slots, tag, least, self->count, &seen)) >= 0) {
         const Added *at = &self->rows[row];
-        if (at->length == length && (!length || !memcmp(id_in(self, at), id, length)))
+        if (!at->is_gone && at->length == length &&
+            (!length || !memcmp(self->ids.bytes + at->start, id, length)))
             break;
     }
     return row;
 }
 
-static bool added(Draft *self, const char *id, size_t length, uint32_t tag, Added row)
+/* Add a row, which takes over the slot of an older one of the same id; -1: there is none. */
+static bool added(Draft *self, const char *id, size_t length, uint32_t tag, Added row, int64_t older)
 {
     if (self->count == self->room) {
         size_t room = 2 * self->room + 64;
@@ -763,9 +832,12 @@ static bool added(Draft *self, const char *id, size_t length, uint32_t tag, Adde
             return PyErr_NoMemory() != NULL;
         self->rows = rows, self->room = room;
     }
+    uint64_t *slot = older < 0 ? NULL : slot_of(&self->slots, tag, (uint64_t)older);
     row.start = self->ids.used, row.length = (uint32_t)length;
-    if (!insert(&self->slots, tag, self->count, 0) || !put(&self->ids, id, length))
+    if (!put(&self->ids, id, length) || (!slot && !insert(&self->slots, tag, self->count, 0)))
         return false;
+    if (slot)
+        *slot = (uint64_t)tag << 32 | (uint32_t)self->count;
     self->rows[self->count++] = row;
     return true;
 }
@@ -790,19 +862,26 @@ static PyObject *Draft_find(Draft *self, PyObject *args)
     return row < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(row);
 }
 
+static bool is_source(const Draft *self, Py_ssize_t source, Py_ssize_t length, Py_ssize_t length_max)
+{
+    if (source >= 0 && source < PyList_Size(self->sources) && length <= length_max)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "no source, or a long id");
+    return false;
+}
+
 /* add(id, source, offset, time): an id in stored form; the source is an index. */
 static PyObject *Draft_add(Draft *self, PyObject *args)
 {
     const char *id;
     Py_ssize_t length, source;
     long long offset, time;
-    if (!PyArg_ParseTuple(args, "y#nLL", &id, &length, &source, &offset, &time))
+    if (!PyArg_ParseTuple(args, "y#nLL", &id, &length, &source, &offset, &time) ||
+        !is_source(self, source, length, FORGOTTEN_BYTES - 1))
         return NULL;
-    if (source < 0 || source >= PyList_Size(self->sources) || length >= FORGOTTEN_BYTES)
-        return PyErr_SetString(PyExc_ValueError, "no source, or a long id"), NULL;
     Added row = {.offset = offset, .time = time, .source = (uint32_t)source};
     uint32_t tag = tag_of(hash_of(self->table->seed, id, (size_t)length));
-    return added(self, id, (size_t)length, tag, row) ? Py_NewRef(Py_None) : NULL;
+    return added(self, id, (size_t)length, tag, row, -1) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* row(row): source, offset and time. */
@@ -824,18 +903,18 @@ static PyObject *Draft_renew(Draft *self, PyObject *index)
     if (at < 0)
         self->has_renewed = true;
     else
-        self->rows[at].length = FORGOTTEN_BYTES;
+        self->rows[at].is_gone = true;
     Py_RETURN_NONE;
 }
 
-/* counts(): how many rows each source has. */
+/* counts(): how many rows of accepted records each source has. */
 static PyObject *Draft_counts(Draft *self, PyObject *Py_UNUSED(none))
 {
     Py_ssize_t size = PyList_Size(self->sources);
     size_t *counts = calloc((size_t)size + 1, sizeof *counts);
     PyObject *found = counts ? PyList_New(0) : PyErr_NoMemory();
     for (size_t row = 0; found && row < self->count; row++)
-        counts[self->rows[row].source]++;
+        counts[self->rows[row].source] += !self->rows[row].is_refreshed;
     for (Py_ssize_t i = 0; found && i < size; i++)
         if (!listed(found, PyLong_FromSize_t(counts[i])))
             Py_CLEAR(found);
@@ -864,28 +943,33 @@ static void put_column(Text *text, const int64_t *column, size_t count)
         put_little(text, (uint64_t)column[i] - (uint64_t)low, width);
 }
 
-/* The segment of the rows from `start` on, at most SEGMENT_IDS_MAX, or of none. */
-static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint64_t floor,
-                              uint64_t capacity)
+/* The numbers in the head of a segment; `held` is -1 if it does not say. */
+typedef struct {
+    uint64_t first, floor, capacity;
+    int64_t held;
+} Bounds;
+
+/* The segment of so many rows, at most SEGMENT_IDS_MAX. */
+static PyObject *segment_from(const Draft *self, const Added *const *rows, size_t count, Bounds bounds)
 {
-    size_t count = end - start, used = 0;
-    const Added *rows = self->rows + start;
+    static const char FORGOTTEN[FORGOTTEN_BYTES];
+    size_t used = 0;
     int64_t ranks[SEGMENT_IDS_MAX], offsets[SEGMENT_IDS_MAX], times[SEGMENT_IDS_MAX],
         lengths[SEGMENT_IDS_MAX];
     uint32_t sources[SEGMENT_IDS_MAX];
     for (size_t row = 0, rank = 0; row < count; row++) {
-        if (!used || sources[rank] != rows[row].source)
-            for (rank = 0; rank < used && sources[rank] != rows[row].source;)
+        if (!used || sources[rank] != rows[row]->source)
+            for (rank = 0; rank < used && sources[rank] != rows[row]->source;)
                 rank++;
         if (rank == used)
-            sources[used++] = rows[row].source;
-        ranks[row] = (int64_t)rank, offsets[row] = rows[row].offset;
-        times[row] = rows[row].time, lengths[row] = rows[row].length;
+            sources[used++] = rows[row]->source;
+        ranks[row] = (int64_t)rank, offsets[row] = rows[row]->offset, times[row] = rows[row]->time;
+        lengths[row] = rows[row]->is_gone ? FORGOTTEN_BYTES : rows[row]->length;
     }
     Text text = {NULL, 0, 0};
-    put_little(&text, SEGMENT_FORMAT, 1), put_little(&text, self->next + start, 8);
-    put_little(&text, floor, 8), put_little(&text, capacity, 8);
-    put_little(&text, count, 4), put_little(&text, used, 2);
+    put_little(&text, SEGMENT_FORMAT, 1), put_little(&text, bounds.first, 8);
+    put_little(&text, bounds.floor, 8), put_little(&text, bounds.capacity, 8);
+    put_little(&text, count, 4), put_little(&text, used + (bounds.held >= 0), 2);
     for (size_t i = 0; i < used && !PyErr_Occurred(); i++) {
         const char *topic;
         Py_ssize_t length;
@@ -896,12 +980,16 @@ static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint6
             put(&text, topic, (size_t)length);
         }
     }
+    if (bounds.held >= 0)
+        put_little(&text, strlen(HELD), 2), put_little(&text, (uint64_t)bounds.held, 4),
+            put(&text, HELD, strlen(HELD));
     if (count) {
         put_column(&text, ranks, count), put_column(&text, offsets, count);
         put_column(&text, times, count), put_column(&text, lengths, count);
     }
     for (size_t row = 0; row < count; row++)
-        put(&text, id_in(self, &rows[row]), rows[row].length);
+        put(&text, rows[row]->is_gone ? FORGOTTEN : self->ids.bytes + rows[row]->start,
+            (size_t)lengths[row]);
     PyObject *value = NULL;
     if (!PyErr_Occurred())
         value = PyBytes_FromStringAndSize(text.bytes, (Py_ssize_t)text.used);
@@ -909,33 +997,40 @@ static PyObject *segment_from(const Draft *self, size_t start, size_t end, uint6
     return value;
 }
 
-static bool sealed(const Draft *self, size_t start, size_t end, uint64_t mark, PyObject *found)
+static bool sealed(const Draft *self, const Added *const *rows, size_t count, Bounds bounds,
+                   PyObject *found)
 {
-    PyObject *value = segment_from(self, start, end, least_of(self), self->capacity | mark);
-    return value && listed(found, Py_BuildValue("KN", self->next + start, value));
+    PyObject *value = segment_from(self, rows, count, bounds);
+    return value && listed(found, Py_BuildValue("KN", bounds.first, value));
 }
 
-/* seal(ids_max, is_resized, mark): the segments to write, each with its first number; the bits of
- * `mark` are added to each stored capacity. */
+/* seal(ids_max, is_resized, capacity): the segments to write, each with its first number. */
 static PyObject *Draft_seal(Draft *self, PyObject *args)
 {
     Py_ssize_t ids_max;
     int is_resized;
-    unsigned long long mark;
-    if (!PyArg_ParseTuple(args, "npK", &ids_max, &is_resized, &mark))
+    unsigned long long capacity;
+    if (!PyArg_ParseTuple(args, "npK", &ids_max, &is_resized, &capacity))
         return NULL;
     if (ids_max < 1 || ids_max > SEGMENT_IDS_MAX)
         return PyErr_SetString(PyExc_ValueError, "too many ids"), NULL;
     PyObject *found = PyList_New(0);
-    uint64_t least = least_of(self);
-    for (size_t start = 0, end; found && start < self->count; start = end) {
-        end = start + (size_t)ids_max < self->count ? start + (size_t)ids_max : self->count;
-        if (self->next + end > least && !sealed(self, start, end, mark, found))
+    const Added *rows[SEGMENT_IDS_MAX];
+    bool is_window = self->table->is_window;
+    int64_t held = is_window ? (int64_t)self->window.held : -1;
+    Bounds bounds = {self->next, least_of(self), capacity, held};
+    size_t count = 0;
+    for (size_t at = 0; found && at <= self->count; at++) {
+        if (at < self->count && !(is_window && self->rows[at].is_gone))
+            rows[count++] = &self->rows[at];
+        if (count < (size_t)ids_max && (at < self->count || !count))
+            continue;
+        if (bounds.first + count > bounds.floor && !sealed(self, rows, count, bounds, found))
             Py_CLEAR(found);
+        bounds.first += count, count = 0;
     }
     /* A resize alone: an empty segment has the floor; the next segment takes its key. */
-    if (found && !PyList_Size(found) && is_resized &&
-        !sealed(self, self->count, self->count, mark, found))
+    if (found && !PyList_Size(found) && is_resized && !sealed(self, rows, 0, bounds, found))
         Py_CLEAR(found);
     return found;
 }
@@ -964,6 +1059,7 @@ static PyObject *joined(PyObject *Py_UNUSED(module), PyObject *values)
     PyObject *value = NULL;
     Draft all = {.sources = PyList_New(0)};
     Added rows[SEGMENT_IDS_MAX];
+    const Added *each[SEGMENT_IDS_MAX];
     bool fits = all.sources && PyList_Check(values) && PyList_Size(values);
     for (Py_ssize_t i = 0; fits && i < PyList_Size(values); i++) {
         if (!(fits = is_readable(PyList_GetItem(values, i), &segment)))
@@ -980,18 +1076,19 @@ static PyObject *joined(PyObject *Py_UNUSED(module), PyObject *values)
                            .partition = (int64_t)little(source + 2, 4)};
             Py_ssize_t index = index_of(all.sources, &entry);
             size_t length = (size_t)item(&segment.lengths, row);
-            rows[all.count++] = (Added){.offset = item(&segment.offsets, row),
-                                        .time = item(&segment.times, row),
-                                        .start = all.ids.used,
-                                        .length = (uint32_t)length,
-                                        .source = (uint32_t)index};
+            rows[all.count] = (Added){.offset = item(&segment.offsets, row),
+                                      .time = item(&segment.times, row),
+                                      .start = all.ids.used,
+                                      .length = (uint32_t)length,
+                                      .source = (uint32_t)index};
+            each[all.count] = &rows[all.count], all.count++;
             fits = index >= 0 && put(&all.ids, id, length);
             id += length;
         }
     }
-    all.rows = rows;
     if (fits)
-        value = segment_from(&all, 0, all.count, segment.floor, segment.capacity);
+        value = segment_from(&all, each, all.count,
+                             (Bounds){all.next, segment.floor, segment.capacity, segment.held});
     else if (!PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "no segments that can be joined");
     Py_XDECREF(all.sources);

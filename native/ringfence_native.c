@@ -8,7 +8,7 @@
  * it needs; no object here takes part in a reference cycle; every read of bytes that came from
  * outside is checked against their end.
  */
-#include "ring.h"
+#include "window.h"
 
 #include <dlfcn.h>
 
@@ -573,17 +573,28 @@ static int64_t number_of(const Draft *self, const char *id, size_t length, uint6
         found->offset = row->offset, found->time = row->time;
         return (int64_t)self->next + number;
     }
-    /* An id that was made new is in a segment still; the newest number counts. */
-    int64_t newest = UNKNOWN;
+    /* An id that was made new, or was seen again, is in older segments too; the newest number counts. */
+    int64_t newest = UNKNOWN, unread = UNKNOWN;
+    Entry entry;
     while ((number = next_found(&search)) >= 0) {
         const Segment *segment = segment_with(self->table, (uint64_t)number);
-        if (!segment || self->has_renewed)
+        if (self->has_renewed)
             return UNSURE;
-        Entry entry = entry_at(segment, (size_t)((uint64_t)number - segment->first));
-        if (number > newest && entry.length == length && !memcmp(entry.id, id, length))
+        if (!segment)
+            unread = number > unread ? number : unread;
+        else if (number > newest && has_id(segment, (uint64_t)number, id, length, &entry))
             newest = number, *found = entry, search.floor = (uint64_t)number + 1;
     }
-    return search.is_damaged ? UNSURE : newest;
+    return search.is_damaged || unread > newest ? UNSURE : newest;
+}
+
+/* Note that a duplicate was seen: its id has the origin of the original, and this time. */
+static bool seen_again(Draft *self, const char *id, size_t length, uint64_t hash, int64_t number,
+                       const Entry *original, int64_t time)
+{
+    Py_ssize_t source = index_of(self->sources, original);
+    Added row = {.offset = original->offset, .time = time, .source = (uint32_t)source, .is_refreshed = true};
+    return source >= 0 && seen_now(self, id, length, hash, row, number);
 }
 
 static bool begins(const Header *id, const char *text)
@@ -651,6 +662,7 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
     const char *field;
     Names names;
     long long now, time;
+    char unnamed[2 + ID_BYTES_MAX] = {0}; /* an id of a window, without a publisher */
     if (!PyArg_ParseTuple(args, "nnO!zO&nLO!O!L", &start, &end, &PyDict_Type, &lanes, &field, names_of,
                           &names, &source, &now, &PyList_Type, &distances, &PyList_Type, &repeated,
                           &time) ||
@@ -677,9 +689,17 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
             lane->passed++;
             continue;
         }
-        uint64_t hash = hash_of(lane->draft->table->seed, id.value, id.length);
-        int64_t number = number_of(lane->draft, id.value, id.length, hash, &original);
-        if (number >= 0 && repeats(row, lane, &id, number, &original, now, time, distances)) {
+        Draft *draft = lane->draft;
+        bool is_window = draft->table->is_window;
+        const char *name = is_window ? unnamed : id.value;
+        size_t length = id.length + (is_window ? sizeof unnamed - ID_BYTES_MAX : 0);
+        if (is_window)
+            memcpy(unnamed + sizeof unnamed - ID_BYTES_MAX, id.value, id.length);
+        uint64_t hash = hash_of(draft->table->seed, name, length);
+        int64_t number = number_of(draft, name, length, hash, &original), known = number;
+        if (is_window && number >= 0 && is_old(original.time, time, draft->window.lasts_ms))
+            known = UNKNOWN;
+        if (known >= 0 && repeats(row, lane, &id, known, &original, now, time, distances)) {
             if (!PyList_Size(repeated) &&
                 !listed(repeated, Py_BuildValue("ns#LLL", at, original.topic,
                                                 (Py_ssize_t)original.topic_length,
@@ -687,10 +707,14 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
                                                 (long long)original.offset,
                                                 (long long)original.time)))
                 break;
+            if (is_window && draft->window.refreshes &&
+                !seen_again(draft, name, length, hash, number, &original, time))
+                break;
             continue;
         }
-        Added added_row = {.offset = row->own_offset, .time = time, .source = (uint32_t)source};
-        if (number != UNKNOWN || !added(lane->draft, id.value, id.length, tag_of(hash), added_row)) {
+        Added new = {.offset = row->own_offset, .time = time, .source = (uint32_t)source};
+        if (known != UNKNOWN || !(is_window ? seen_now(draft, name, length, hash, new, number)
+                                            : added(draft, name, length, tag_of(hash), new, -1))) {
             doubtful = bytes_of(id.value, id.length);
             break;
         }
@@ -1084,24 +1108,6 @@ static PyObject *lookups_of_process(PyObject *Py_UNUSED(module), PyObject *Py_UN
     return Py_BuildValue("KK", lookups, lookups_in_files);
 }
 
-/* hashed(value, seed): the ids of a segment, 16 bytes each, for a run. */
-static PyObject *hashed_segment(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    PyObject *value, *bytes, *found;
-    Segment segment;
-    Seed seed;
-    if (!PyArg_ParseTuple(args, "OO", &value, &bytes) || !is_seed(bytes, &seed) ||
-        !is_readable(value, &segment))
-        return NULL;
-    found = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(segment.count * sizeof(Hashed)));
-    const char *id = (const char *)segment.ids;
-    for (uint32_t row = 0; found && row < segment.count; row++) {
-        Hashed hashed = {hash_in(seed, &segment, row, &id), row, 0};
-        memcpy(PyBytes_AsString(found) + row * sizeof hashed, &hashed, sizeof hashed);
-    }
-    return found;
-}
-
 /* The module. */
 
 /* bind(path): find librdkafka, which must be loaded already; returns its version. */
@@ -1152,7 +1158,7 @@ static PyObject *client_of(PyObject *Py_UNUSED(module), PyObject *args)
                                       Py_TPFLAGS_DEFAULT | (flags), type##_slots}
 
 static PyMethodDef Table_methods[] = {
-    METHOD(Table, add, METH_O), METHOD(Table, drop, METH_O), METHOD(Table, value, METH_O),
+    METHOD(Table, hashed, METH_O), METHOD(Table, drop, METH_O), METHOD(Table, value, METH_O),
     METHOD(Table, numbers, METH_VARARGS), METHOD(Table, tail, METH_VARARGS),
     METHOD(Table, join, METH_VARARGS), METHOD(Table, lend, METH_O), METHOD(Table, young, METH_NOARGS),
     METHOD(Table, ids, METH_NOARGS), METHOD(Table, has, METH_O), METHOD(Table, attach, METH_VARARGS), {0}};
@@ -1161,7 +1167,11 @@ static PyMethodDef Merge_methods[] = {METHOD(Merge, step, METH_O), {0}};
 static PyMethodDef Draft_methods[] = {
     METHOD(Draft, find, METH_VARARGS), METHOD(Draft, add, METH_VARARGS),
     METHOD(Draft, row, METH_O),        METHOD(Draft, renew, METH_O),
-    METHOD(Draft, counts, METH_NOARGS), METHOD(Draft, seal, METH_VARARGS), {0}};
+    METHOD(Draft, counts, METH_NOARGS), METHOD(Draft, seal, METH_VARARGS),
+    METHOD(Draft, limit, METH_VARARGS), METHOD(Draft, see, METH_VARARGS),
+    METHOD(Draft, expire, METH_NOARGS), METHOD(Draft, eldest, METH_NOARGS),
+    METHOD(Draft, supply, METH_O),      METHOD(Draft, unread, METH_NOARGS),
+    METHOD(Draft, standing, METH_NOARGS), {0}};
 static PyMethodDef Lane_methods[] = {METHOD(Lane, take, METH_NOARGS),
                                      METHOD(Lane, passed, METH_NOARGS), {0}};
 static PyMethodDef Piece_methods[] = {
@@ -1200,14 +1210,14 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/ringfence_service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 7 };
+enum { INTERFACE = 8 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},
                                   {"write_run", write_run_at, METH_VARARGS, NULL},
                                   {"joined", joined, METH_O, NULL},
                                   {"lookups", lookups_of_process, METH_NOARGS, NULL},
-                                  {"hashed", hashed_segment, METH_VARARGS, NULL},
+                                  {"names_with_ids", names_with_ids, METH_VARARGS, NULL},
                                   FUNCTIONS_FOR_TESTS{0}};
 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "ringfence_native", .m_size = -1,

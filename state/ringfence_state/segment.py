@@ -4,7 +4,8 @@ An id's number counts the ids that its address has accepted. A segment holds con
 from `first` on, and for each id the origin of the accepted record. `floor` is the lowest number
 that the address still holds after the segment, `capacity` the size at that time, and `has_evicted`
 whether an id was evicted before, since the address was empty: all three matter only in the newest
-segment, so a replay in any order ends in the same ring.
+segment, so a replay in any order ends in the same ring. In a window the newest segment also says
+how many ids it holds, since an id that was seen again has several numbers.
 
 Key: the address and the number of the first id (`keys.py`). Value: a header, then columns, each
 packed to the narrowest width that fits.
@@ -42,6 +43,11 @@ _HEADER: Final = struct.Struct("<BQQQIH")
 EVICTED: Final = 1 << 62
 """Added to the stored capacity if an id was evicted: far above every capacity, so that versions
 that do not know it read a ring whose size has changed."""
+_HELD: Final = "ids held"
+"""In place of the topic of a last source, which no topic is named: the partition is the number.
+
+Versions that do not know it read a segment with one more source.
+"""
 _BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}
 _CODE_FOR: Final = "BBHIIQQQQ"
 """Array type code by the number of bytes needed: the narrowest width that fits."""
@@ -69,6 +75,8 @@ class Segment(NamedTuple):
     offsets: Sequence[int]
     times_ms: Sequence[int]
     has_evicted: bool = False
+    held: int | None = None
+    """How many ids a window holds after the segment; None if it is not known."""
 
     @property
     def end(self) -> int:
@@ -126,6 +134,7 @@ class SegmentSummary(NamedTuple):
     capacity: int
     ids: Collection[bytes]
     has_evicted: bool = False
+    held: int | None = None
 
 
 def key(address: str, first: int) -> bytes:
@@ -160,6 +169,9 @@ def put(address: str, segment: Segment) -> Edit:
 
 def encode(segment: Segment) -> bytes:
     """Return a segment as the value of its key."""
+    sources = segment.sources
+    if segment.held is not None:
+        sources = (*sources, PartitionId(_HELD, segment.held))
     parts = [
         _HEADER.pack(
             FORMAT,
@@ -167,10 +179,10 @@ def encode(segment: Segment) -> bytes:
             segment.floor,
             segment.capacity | (EVICTED if segment.has_evicted else 0),
             len(segment.ids),
-            len(segment.sources),
+            len(sources),
         )
     ]
-    parts += map(_packed_source, segment.sources)
+    parts += map(_packed_source, sources)
     if segment.ids:
         parts.append(_pack(segment.source_indexes) if len(segment.sources) > 1 else _ALL_ZERO)
         parts += [
@@ -201,10 +213,11 @@ def summary(value: bytes) -> SegmentSummary:
     try:
         head, position = _head(value)
         if not head.ids:
-            return SegmentSummary(*head[:3], (), head.has_evicted)
+            return SegmentSummary(*head[:3], (), head.has_evicted, head.held)
         for _ in range(3):
             _, position = _column(value, position, head.ids)
-        return SegmentSummary(*head[:3], _ids(value, position, head.ids), head.has_evicted)
+        ids = _ids(value, position, head.ids)
+        return SegmentSummary(*head[:3], ids, head.has_evicted, head.held)
     except (struct.error, UnicodeDecodeError, OverflowError) as error:
         raise unknown(value) from error
 
@@ -250,7 +263,7 @@ def row_of(value: bytes, number: int) -> SegmentEntry:
 def _decode(value: bytes) -> Segment:
     head, position = _head(value)
     if not head.ids:
-        return Segment(*head[:4], (), (), (), (), head.has_evicted)
+        return Segment(*head[:4], (), (), (), (), head.has_evicted, head.held)
     columns = []
     for _ in range(3):
         column, position = _unpack(value, position, head.ids)
@@ -259,7 +272,8 @@ def _decode(value: bytes) -> Segment:
     if not 0 <= min(source_indexes) <= max(source_indexes) < len(head.sources):
         raise unknown(value)
     ids = tuple(_ids(value, position, head.ids))
-    return Segment(*head[:4], ids, source_indexes, offsets, times_ms, head.has_evicted)
+    parts = ids, source_indexes, offsets, times_ms
+    return Segment(*head[:4], *parts, head.has_evicted, head.held)
 
 
 def _ids(value: bytes, position: int, count: int) -> PackedIds:
@@ -283,6 +297,7 @@ class _SegmentHeader(NamedTuple):
     sources: tuple[PartitionId, ...]
     ids: int
     has_evicted: bool
+    held: int | None
 
 
 def _head(value: bytes) -> tuple[_SegmentHeader, int]:
@@ -304,10 +319,9 @@ def _head_1(value: bytes) -> tuple[_SegmentHeader, int]:
         position += 6
         sources.append(PartitionId(value[position : position + length].decode(), partition))
         position += length
-    head = _SegmentHeader(
-        first, floor, capacity & ~EVICTED, tuple(sources), count, bool(capacity & EVICTED)
-    )
-    return head, position
+    held = sources.pop().partition if sources and sources[-1].topic == _HELD else None
+    bounds = first, floor, capacity & ~EVICTED
+    return _SegmentHeader(*bounds, tuple(sources), count, bool(capacity & EVICTED), held), position
 
 
 _HEADS: Final[Mapping[int, Callable[[bytes], tuple[_SegmentHeader, int]]]] = {1: _head_1}

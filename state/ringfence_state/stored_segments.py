@@ -49,6 +49,7 @@ class StoredSegments:
         self.store = store
         self.address = address
         self.memory_bytes_max = memory_bytes_max
+        self.kind = kind
         self._source = source
         self._prefix = prefix(kind, address)
         self._recent = RecentSegments() if recent is None else recent

@@ -9,7 +9,7 @@ from ringfence_service.config.tasks import ONLY, Task, consumer_group
 from ringfence_service.kafka.client_log import ConsumerLog
 from ringfence_service.kafka.clients import LIBRDKAFKA
 from ringfence_service.kafka.compression import Codec
-from ringfence_service.native.ring import FORMS
+from ringfence_service.native import ring
 from ringfence_state.strategies.ring_memory import RingStrategy
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.consumer import FakeConsumer
@@ -42,7 +42,7 @@ class FakeClients:
 
     def consumer(self, on_doubt: Callable[[], None] = lambda: None) -> Consumer:
         logger = ConsumerLog({"log_level": 3}, on_doubt, LIBRDKAFKA)
-        kind = NativeConsumer if RingStrategy.forms is FORMS else FakeConsumer
+        kind = NativeConsumer if RingStrategy.forms is ring.FORMS else FakeConsumer
         self._consumers.append(kind(self._log, self.group_id, self._member_id, logger=logger))
         return cast("Consumer", self._consumers[-1])
 
@@ -62,7 +62,7 @@ class FakeClients:
     ) -> Producer:
         """See `Clients.producer`; the fake sends one record at a time and has no background."""
         del batch_bytes_max, waits_for_flush
-        kind = NativeProducer if RingStrategy.forms is FORMS else FakeProducer
+        kind = NativeProducer if RingStrategy.forms is ring.FORMS else FakeProducer
         made = kind(self._log, self._identity, by=self._by, on_error=on_error, codec=codec)
         self._producers.append(made)
         return cast("Producer", made)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import ringfence_service.native.ring
+import ringfence_service.native.compiled
 import ringfence_service.processor.poll
 import ringfence_service.processor.settings_follower
 import ringfence_state.cache
@@ -65,7 +65,7 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
         ringfence_state.segment,
         ringfence_state.strategies.ring,
         ringfence_state.strategies.window,
-        ringfence_service.native.ring,
+        ringfence_service.native.compiled,
     )
     sizes = (
         (ringfence_state.cache, "WHOLE_IDS_MAX", knobs.whole_ids_max),

@@ -16,11 +16,12 @@ import pytest
 from confluent_kafka import Message
 
 from ringfence_service.dedup import batch
+from ringfence_service.native import ring, window
 from ringfence_service.native.extension import loaded
 from ringfence_service.native.records import Records
-from ringfence_service.native.ring import FORMS
 from ringfence_state.model import PartitionId
 from ringfence_state.strategies.ring_memory import RingStrategy
+from ringfence_state.strategies.window import WindowStrategy
 from tests.fakes.native import piece_of
 from tests.support import deciding
 
@@ -45,9 +46,10 @@ needs_native = pytest.mark.skipif(bool(_WHY), reason=_WHY)
 
 @contextmanager
 def native_rings() -> Iterator[pytest.MonkeyPatch]:
-    """Have rings loaded in compiled form."""
+    """Have rings and windows loaded in compiled form."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RingStrategy, "forms", FORMS)
+        patch.setattr(RingStrategy, "forms", ring.FORMS)
+        patch.setattr(WindowStrategy, "forms", window.FORMS)
         yield patch
 
 

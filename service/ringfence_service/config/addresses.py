@@ -175,6 +175,8 @@ class AddressBook:
     patterns: Mapping[str, Mapping[str, object]]
     _literals: Mapping[str, str] = field(repr=False, compare=False)
     _wildcards: tuple[_WildcardPattern, ...] = field(repr=False, compare=False)
+    _strategies: tuple[Strategy, ...] = field(repr=False, compare=False)
+    """Those that a pattern names."""
     _cache: dict[str, _Resolved] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -192,10 +194,12 @@ class AddressBook:
             (p for p in checked if not _is_literal(p) and (_ANY_WORD in p or _ANY_WORDS in p)),
             key=_precedence,
         )
+        named = {str(keys["strategy"]) for keys in checked.values() if "strategy" in keys}
         return cls(
             patterns=checked,
             _literals={pattern[1:-1]: pattern for pattern in literals},
             _wildcards=tuple(_WildcardPattern(p, _expression(p).fullmatch) for p in wildcards),
+            _strategies=tuple(STRATEGIES[name] for name in named),
         )
 
     @property
@@ -219,9 +223,14 @@ class AddressBook:
     @property
     def covers(self) -> bool:
         """Whether some address may have numbers that acknowledge all smaller ones too."""
-        named = (str(keys["strategy"]) for keys in self.patterns.values() if "strategy" in keys)
-        numbers = (STRATEGIES[name].numbers for name in named)
+        numbers = (strategy.numbers for strategy in self._strategies)
         return any(each is not None and each.is_cumulative for each in numbers)
+
+    @property
+    def distinguishes_publishers(self) -> bool:
+        """Whether some address may remember an id for its publisher alone."""
+        keys = (strategy.identity for strategy in self._strategies)
+        return any(each is not None and "publisher" in each.optional for each in keys)
 
     def matches(self, pattern: str, address: str) -> bool:
         """Whether one of the patterns matches an address."""

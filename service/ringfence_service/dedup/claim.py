@@ -39,10 +39,10 @@ NOT_PLAIN: Final = frozenset({EXPIRES_AT, GROUP})
 The other headers of a group only count beside GROUP.
 """
 
-NOT_PLAIN_IN_SESSIONS: Final = NOT_PLAIN | {PUBLISHER}
-"""The same while any publisher has a session."""
+NOT_PLAIN_BY_PUBLISHER: Final = NOT_PLAIN | {PUBLISHER}
+"""The same while any publisher has a session, or an address remembers ids by their publishers."""
 
-NOT_PLAIN_WITH_REPLIES: Final = NOT_PLAIN_IN_SESSIONS | {REPLY_TO}
+NOT_PLAIN_WITH_REPLIES: Final = NOT_PLAIN_BY_PUBLISHER | {REPLY_TO}
 """The same where the route replies."""
 
 NO_ID: Final = bytes(bytearray(b"no id"))

@@ -15,7 +15,7 @@ from ringfence_service.dedup.checks import Checks, DecisionContext, DecisionProg
 from ringfence_service.dedup.claim import (
     NO_ID,
     NOT_PLAIN,
-    NOT_PLAIN_IN_SESSIONS,
+    NOT_PLAIN_BY_PUBLISHER,
     NOT_PLAIN_WITH_REPLIES,
     identifier_of,
     plain_ids,
@@ -30,8 +30,8 @@ from ringfence_service.dedup.transaction_group import TransactionGroups
 from ringfence_service.dedup.waiting_order import GroupName
 from ringfence_service.errors import AwaitedError
 from ringfence_service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
+from ringfence_service.native.compiled import CompiledDraft
 from ringfence_service.native.records import Records
-from ringfence_service.native.ring import NativeRingDraft
 from ringfence_service.schemas.errors import RegistryUnavailableError
 from ringfence_state.model import NO_CLAIM, Origin, PackedPositions, PartitionId, Rejection
 
@@ -198,7 +198,8 @@ class Evaluator:
         self._progress = progress
         self.full_path = FullPath(contexts, self.checks)
         self._identifier = identifier_of(input_partition.route.settings.id)
-        self._not_plain = NOT_PLAIN_IN_SESSIONS if rules.epochs else NOT_PLAIN
+        by_publisher = rules.epochs or rules.book.distinguishes_publishers
+        self._not_plain = NOT_PLAIN_BY_PUBLISHER if by_publisher else NOT_PLAIN
         if input_partition.route.settings.reply_topics:
             self._not_plain = NOT_PLAIN_WITH_REPLIES
         self._names = (*_ID_NAMES, *self._not_plain), len(_ID_NAMES)
@@ -336,16 +337,16 @@ class Evaluator:
         assert fast_path is not None  # compiled code has its draft
         return fast_path
 
-    def _draft_of(self, columns: Columns, at: int) -> NativeRingDraft:
+    def _draft_of(self, columns: Columns, at: int) -> CompiledDraft:
         draft = self._path_of(columns, at).draft
-        assert isinstance(draft, NativeRingDraft)
+        assert isinstance(draft, CompiledDraft)
         return draft
 
     def _is_known(self, columns: Columns, at: int, identifier: bytes) -> bool:
         """Decide a plain record whose id may be known; return False if Python has to."""
         message, headers = columns.messages[at], columns.headers[at] or []
         fast_path = self._path_of(columns, at)
-        number = self._draft_of(columns, at).judge(identifier)
+        number = self._draft_of(columns, at).judge_at(identifier, self._progress.time_ms)
         if number is None:
             return False
         repeat = identifier, columns.own_offsets[at], columns.times_ms[at], self._progress.time_ms
@@ -387,6 +388,7 @@ class Evaluator:
             self._progress.outputs.append(output_of(message, target, letter, now_ms))
         else:
             return False
+        fast_path.draft.refresh(identifier, number, time_ms)
         fast_path.repeats += 1
         return True
 

@@ -18,7 +18,7 @@ from ringfence_service.dedup.output import OutputResolver, OutputTopic
 from ringfence_service.dedup.plan import BatchCounts, Unchecked
 from ringfence_service.dedup.record import Record, RejectedError
 from ringfence_service.dedup.route import InputPartition, Template
-from ringfence_service.native.ring import NativeRingDraft
+from ringfence_service.native.compiled import CompiledDraft
 from ringfence_state.strategies.base import Admit, IdDraft
 
 _LOOKUPS_MAX: Final = 16
@@ -191,7 +191,7 @@ class FastPaths:
         """Have compiled code take the records for which there is a path, if it has the ring."""
         fast_path, passing = self.by_value.get(value), self.passing.get(value)
         path = fast_path or passing
-        if path is None or not isinstance(context.draft, NativeRingDraft):
+        if path is None or not isinstance(context.draft, CompiledDraft):
             return
         if fast_path is not None:
             fast_path.count_lane()

@@ -4,10 +4,13 @@ from typing import NamedTuple
 
 from ringfence_service.config.model import FastPath
 from ringfence_service.kafka.clients import Makers
+from ringfence_service.native import ring, window
 from ringfence_service.native.clients import NativeConsumer, NativeProducer, layout_fault
 from ringfence_service.native.extension import loaded
-from ringfence_service.native.ring import FORMS
-from ringfence_state.strategies.ring_memory import PYTHON, RingForms, RingStrategy
+from ringfence_state.strategies import ring_memory
+from ringfence_state.strategies import window as window_memory
+from ringfence_state.strategies.ring_memory import RingForms, RingStrategy
+from ringfence_state.strategies.window import WindowForms, WindowStrategy
 
 
 class ChosenPath(NamedTuple):
@@ -19,10 +22,11 @@ class ChosenPath(NamedTuple):
     makers: Makers | None
     """How records and clients are made; None for those of the client library."""
     rings: RingForms
+    windows: WindowForms
 
     def use(self) -> Makers | None:
-        """Have this process load its rings in this form; return how clients are made."""
-        RingStrategy.forms = self.rings
+        """Have this process load rings and windows in this form; return how clients are made."""
+        RingStrategy.forms, WindowStrategy.forms = self.rings, self.windows
         return self.makers
 
 
@@ -30,5 +34,6 @@ def chosen(wanted: FastPath) -> ChosenPath:
     """Return the path that is wanted if it can run here, else the one in Python."""
     fault = (loaded().why or layout_fault()) if wanted == "native" else None
     if fault or wanted == "python":
-        return ChosenPath("python", fault, None, PYTHON)
-    return ChosenPath("native", None, Makers(NativeConsumer, NativeProducer), FORMS)
+        return ChosenPath("python", fault, None, ring_memory.PYTHON, window_memory.PYTHON)
+    makers = Makers(NativeConsumer, NativeProducer)
+    return ChosenPath("native", None, makers, ring.FORMS, window.FORMS)

@@ -145,11 +145,11 @@ class RingRuns:
             if run.end <= covered:
                 self._delete(run)
                 continue
-            covered = self._build(covered, run.first)
+            covered = self._build(table, covered, run.first)
             self._runs.append(run)
             covered = run.end
         if following - covered > self.young_ids:
-            covered = self._build(covered, following)
+            covered = self._build(table, covered, following)
         self._attach(table, covered)
         return covered
 
@@ -263,14 +263,16 @@ class RingRuns:
             return _module().Run(str(path), self._check)
         return None
 
-    def _build(self, start: int, end: int) -> int:
+    def _build(self, table: Any, start: int, end: int) -> int:
         """Make runs of a range of numbers from the segments; return where they end."""
-        for first, ids, last in self._hashed(start, end):
+        for first, ids, last in self._hashed(table, start, end):
             made = _written(self._path(), first, ids, self._check, self._mark_of(last))
             self._runs.append(self._placed(made))
         return max(start, end)
 
-    def _hashed(self, start: int, end: int) -> Iterator[tuple[int, bytes, tuple[bytes, int]]]:
+    def _hashed(
+        self, table: Any, start: int, end: int
+    ) -> Iterator[tuple[int, bytes, tuple[bytes, int]]]:
         """Yield ranges of numbers: the first, the ids, and the last with its segment."""
         if start >= end:
             return
@@ -280,7 +282,7 @@ class RingRuns:
             if begin >= end:
                 break
             try:
-                part = memoryview(_module().hashed(value, self.seed))
+                part = memoryview(table.hashed(value))
             except (ValueError, OverflowError) as error:
                 raise self._segments.damage(error) from error
             following = first + len(ids) // _ID_BYTES

@@ -10,7 +10,6 @@ from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.plan import Plan
 from ringfence_state import pending_group as pending_record
 from ringfence_state.cache import Cache
-from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PartitionId
 from ringfence_state.store import StorePosition
 from ringfence_state.stored_segments import StoredSegments
@@ -43,11 +42,7 @@ def apply(
             partition.volatile.keep(plan.volatile[source])
         if source in plan.groups:
             partition.groups.apply(plan.groups[source])
-    for source, caches in plan.expired:
-        for name in caches:
-            cache.dismiss(source, name)
-            StoredSegments(source, partitions[source].kept_store, SEGMENTS, name).discard()
-        partitions[source].expire(caches)
+    _expire(plan, partitions, cache)
     for partition, address, memory, content in plan.sealed:  # after a cache of the name expired
         cache.apply(partition.source, address, memory, content)
         partition.hold(address)
@@ -58,6 +53,17 @@ def apply(
         cache.dismiss(source, address)
         partitions[source].survey.changed(address)
     cache.shrink()
+
+
+def _expire(plan: Plan, partitions: Mapping[PartitionId, OwnedPartition], cache: Cache) -> None:
+    """Drop what is kept of expired addresses, files included."""
+    for source, caches in plan.expired:
+        store = partitions[source].kept_store
+        for name in caches:
+            cache.dismiss(source, name)
+            for kind in registry.kinds():
+                StoredSegments(source, store, kind, name).discard()
+        partitions[source].expire(caches)
 
 
 def clear_plans(partition: OwnedPartition, edits_max: int) -> Iterator[Plan]:

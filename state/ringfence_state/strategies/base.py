@@ -106,7 +106,10 @@ A new id is added, and the result is None.
 class IdDraft(Protocol):
     """A draft that judges a record by its id alone, and adds it in the same step."""
 
-    admit: Admit
+    @property
+    def admit(self) -> Admit:
+        """The function that judges ids, and adds new ones."""
+        ...
 
     def admit_run(
         self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
@@ -119,6 +122,10 @@ class IdDraft(Protocol):
 
     def origin(self, number: int) -> Origin:
         """Return the origin of a known id, this batch included."""
+        ...
+
+    def refresh(self, identifier: bytes, number: int, time_ms: int) -> None:
+        """Note that a duplicate of a known id was found: some strategies restart its time."""
         ...
 
 
@@ -460,7 +467,11 @@ class HeldInMemory:
     """The parts of `Strategy` that are the same for all whose states are always in memory."""
 
     kind: bytes
-    indexed: IndexedForm | None = None
+
+    @property
+    def indexed(self) -> IndexedForm | None:
+        """None: there is no other form."""
+        return None
 
     def extent(self, _store: Store, _address: str, _settings: StrategySettings) -> Occupancy | None:
         """Return None: it has to be loaded."""

@@ -190,6 +190,9 @@ class RingDraft:
         source, offset = self._packed_positions.unpack(self._added.packed_positions[row])
         return Origin(*source, offset, self._added.times_ms[row])
 
+    def refresh(self, _identifier: bytes, _number: int, _time_ms: int) -> None:
+        """Do nothing: a hit refreshes nothing."""
+
     def verdict(self, claim: Claim, _at: Origin) -> Rejection | None:
         """Return why the claim is rejected, or None."""
         number = None if claim.identifier is None else self.judge(claim.identifier)

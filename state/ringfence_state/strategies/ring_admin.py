@@ -57,14 +57,14 @@ class StoredRing:
         return number - (self.following - self.capacity) + 1
 
 
-def stored_size(store: Store, address: str) -> StoredSize:
-    """Return how many ids the segments of an address span, and its newest capacity.
+def stored_size(store: Store, kind: bytes, address: str) -> StoredSize:
+    """Return how many numbers the segments of an address span, and its newest capacity.
 
     Expired ids count too. The number is never less than the ring holds: a ring that was dropped
     because it outgrew its form must not be loaded in it again.
     """
-    begin = prefix(SEGMENTS, address)
-    oldest, newest = store.next_key(begin), store.previous_key(after(SEGMENTS, address))
+    begin = prefix(kind, address)
+    oldest, newest = store.next_key(begin), store.previous_key(after(kind, address))
     if oldest is None or newest is None or not oldest.startswith(begin):
         return StoredSize(0, 0)
     last = summary(store.get(newest) or b"")
@@ -110,15 +110,18 @@ class StoredBounds(NamedTuple):
     floor: int = 0
     capacity: int | None = None
     has_evicted: bool = False
+    held: int | None = None
+    """How many ids a window holds; None if its newest segment does not say."""
 
 
-def stored_bounds(store: Store, address: str) -> StoredBounds:
-    """Return the bounds of a ring; those of an empty one if nothing is stored."""
-    newest = store.previous_key(after(SEGMENTS, address))
-    if newest is None or not newest.startswith(prefix(SEGMENTS, address)):
+def stored_bounds(store: Store, address: str, kind: bytes = SEGMENTS) -> StoredBounds:
+    """Return the bounds of a ring or a window; those of an empty one if nothing is stored."""
+    newest = store.previous_key(after(kind, address))
+    if newest is None or not newest.startswith(prefix(kind, address)):
         return StoredBounds()
     last = summary(store.get(newest) or b"")
-    return StoredBounds(last.first + len(last.ids), last.floor, last.capacity, last.has_evicted)
+    following = last.first + len(last.ids)
+    return StoredBounds(following, last.floor, last.capacity, last.has_evicted, last.held)
 
 
 def bounds(store: Store, address: str, capacity: int) -> tuple[int, int]:

@@ -445,7 +445,7 @@ class RingStrategy:
 
     def stored_size(self, store: Store, address: str) -> StoredSize:
         """Return how many ids the segments of an address span, and its newest capacity."""
-        return ring_admin.stored_size(store, address)
+        return ring_admin.stored_size(store, self.kind, address)
 
     def load_indexed(
         self, segments: StoredSegments, size: StoredSize, make_index: MakeIndex

@@ -21,11 +21,12 @@ import hashlib
 import struct
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, cast
+from typing import ClassVar, Final, NamedTuple, cast
 
 from ringfence_client.headers import PUBLISHER
+from ringfence_state.id_index import MakeIndex
 from ringfence_state.keys import address_of, prefix
 from ringfence_state.model import (
     Claim,
@@ -38,18 +39,22 @@ from ringfence_state.model import (
 )
 from ringfence_state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, evicted, remembered
 from ringfence_state.store import Store
+from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import (
+    CommittedState,
     DuplicateKey,
     HeldId,
     HeldInMemory,
     Hit,
     Occupancy,
     StateChange,
+    StoredSize,
     StrategySettings,
     WholeState,
     newest_in_segments,
     verdicts_by_name,
 )
+from ringfence_state.strategies.ring_admin import stored_size
 
 _ENTRY_BYTES: Final = 450
 """Measured roughly: id, origin, time and number in two tables."""
@@ -59,10 +64,21 @@ _PUBLISHER_BYTES_MAX: Final = 31
 _NUMBER: Final = struct.Struct(">Q")
 
 
+WINDOW: Final = b"w"
+"""The kind of the keys of windows."""
+
+
+class WindowForms(NamedTuple):
+    """How windows are loaded: with their ids in memory, and with their ids in the store."""
+
+    whole: Callable[[Iterable[tuple[bytes, bytes]]], CommittedState]
+    indexed: Callable[[StoredSegments, StoredSize, MakeIndex], CommittedState] | None
+
+
 class WindowStrategy(HeldInMemory):
     """The strategy `window`."""
 
-    kind = b"w"
+    kind = WINDOW
     size_key = "window_size"
     time_key = "window_ms"
     holds_ids = True
@@ -72,17 +88,32 @@ class WindowStrategy(HeldInMemory):
     identity = DuplicateKey(("identifier",), ("publisher",))
     numbers = None
 
+    forms: ClassVar[WindowForms]
+    """A process may replace them before it loads the first window."""
+
+    @property
+    def indexed(self) -> "WindowStrategy | None":
+        """The strategy itself, where windows may leave their ids in the store; else None."""
+        return None if self.forms.indexed is None else self
+
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the strategy needs."""
         return claim.identifier is not None
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> "WindowState":
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
         """Return the window of an address; raise UnknownFormatError as `Strategy.load` does."""
-        window = WindowState(self.kind)
-        for key, value in entries:
-            address_of(key)
-            window.take(decode(value))
-        return window
+        return self.forms.whole(entries)
+
+    def stored_size(self, store: Store, address: str) -> StoredSize:
+        """Return how many numbers the segments of an address span."""
+        return stored_size(store, self.kind, address)
+
+    def load_indexed(
+        self, segments: StoredSegments, size: StoredSize, make_index: MakeIndex
+    ) -> CommittedState:
+        """Return the window of an address with its ids in the store."""
+        assert self.forms.indexed is not None  # the caller has asked for it
+        return self.forms.indexed(segments, size, make_index)
 
     def newest_ms(self, store: Store, address: str, enough_ms: int) -> int | None:
         """Return when an id was seen last, as `Strategy.newest_ms` describes."""
@@ -92,7 +123,7 @@ class WindowStrategy(HeldInMemory):
         self, entries: Iterable[tuple[bytes, bytes]], _settings: StrategySettings
     ) -> Iterator[HeldId]:
         """Yield the ids, in the order in which they were last seen."""
-        for name, origin in self.load(entries).ids.items():
+        for name, origin in _whole(entries).ids.items():
             publisher, identifier = _parts_of(name)
             yield HeldId(identifier, origin, publisher)
 
@@ -190,16 +221,16 @@ class WindowDraft:
 
     def verdict(self, claim: Claim, at: Origin) -> Rejection | None:
         """Return why the claim is rejected, or None."""
-        known = self._known(_name(claim))
+        known = self._known(name_of(claim))
         return None if known is None or self._is_old(known, at.time_ms) else repetition_of(known)
 
     def verdicts(self, claims: Sequence[Claim], at: Sequence[Origin]) -> list[Rejection | None]:
         """Return the verdicts of a group whose records are judged together."""
-        return verdicts_by_name(self, claims, at, _name)
+        return verdicts_by_name(self, claims, at, name_of)
 
     def repeated(self, claim: Claim, at: Origin) -> None:
         """Note a duplicate; with `refresh_on_hit`, restart the time of its id."""
-        name = _name(claim)
+        name = name_of(claim)
         known = self._known(name)
         assert known is not None  # a repetition repeats something
         if self._settings.refresh_on_hit:
@@ -208,7 +239,7 @@ class WindowDraft:
     def remember(self, claim: Claim, at: Origin) -> None:
         """Add an accepted record."""
         self._accepted[PartitionId(at.topic, at.partition)] += 1
-        self._see(_name(claim), at)
+        self._see(name_of(claim), at)
         self._forget_old(at.time_ms)
 
     def renew(self, claim: Claim) -> Claim:
@@ -238,16 +269,10 @@ class WindowDraft:
         """Return what is held before the batch adds anything."""
         eldest = self._eldest()
         if eldest is None:
-            is_empty = self._lost_ms is not None and self._settings.window_size > 0
-            return Occupancy(0, horizon_ms=0 if is_empty else None)
+            return occupancy_of(self._settings, self._lost_ms)
         ids = self._window.ids
-        oldest_ms, newest_ms = ids[eldest].time_ms, ids[next(reversed(ids))].time_ms
-        is_full = self._count == self._settings.window_size
-        lost_ms, lasts_ms = self._lost_ms, self._settings.window_ms
-        is_short = is_full or (lost_ms is not None and newest_ms - lost_ms <= lasts_ms)
-        return Occupancy(
-            self._count, oldest_ms, newest_ms, newest_ms - oldest_ms if is_short else None
-        )
+        times_ms = ids[eldest].time_ms, ids[next(reversed(ids))].time_ms
+        return occupancy_of(self._settings, self._lost_ms, self._count, *times_ms)
 
     def change(self, address: str) -> StateChange | None:
         """Return what to write and to apply after the commit; None without a change."""
@@ -270,8 +295,9 @@ class WindowDraft:
 
     def _marked(self, segment: Segment) -> Segment:
         if self._lost_ms is None:
-            return segment._replace(capacity=self._settings.window_size)
-        return segment._replace(capacity=max(0, self._lost_ms), has_evicted=True)
+            return segment._replace(capacity=self._settings.window_size, held=self._count)
+        lost_ms = max(0, self._lost_ms)
+        return segment._replace(capacity=lost_ms, has_evicted=True, held=self._count)
 
     def _segments(self, floor: int) -> Iterator[Segment]:
         rows = list(self._seen.items())
@@ -333,7 +359,38 @@ class WindowDraft:
         return next(iter(self._seen), None) if self._front is None else self._front
 
 
-def _name(claim: Claim) -> bytes:
+def _whole(entries: Iterable[tuple[bytes, bytes]]) -> WindowState:
+    window = WindowState(WINDOW)
+    for key, value in entries:
+        address_of(key)
+        window.take(decode(value))
+    return window
+
+
+PYTHON: Final = WindowForms(_whole, None)
+WindowStrategy.forms = PYTHON
+
+
+def occupancy_of(
+    settings: StrategySettings,
+    lost_ms: int | None,
+    held: int = 0,
+    oldest_ms: int = 0,
+    newest_ms: int = 0,
+) -> Occupancy:
+    """Return the occupancy of a window from the times of its oldest and its newest id.
+
+    `lost_ms` is when the newest of the ids that were forgotten was seen; None if none was.
+    """
+    if not held:
+        is_empty = lost_ms is not None and settings.window_size > 0
+        return Occupancy(0, horizon_ms=0 if is_empty else None)
+    is_full = held == settings.window_size
+    is_short = is_full or (lost_ms is not None and newest_ms - lost_ms <= settings.window_ms)
+    return Occupancy(held, oldest_ms, newest_ms, newest_ms - oldest_ms if is_short else None)
+
+
+def name_of(claim: Claim) -> bytes:
     """Return the stored form of an id together with its publisher, empty if none is named."""
     publisher = (claim.publisher or "").encode()
     if len(publisher) > _PUBLISHER_BYTES_MAX:

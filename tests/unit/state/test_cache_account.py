@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ringfence_service.native.ring
+import ringfence_service.native.compiled
 import ringfence_state.cache
 import ringfence_state.strategies.ring
 from ringfence_service.config.addresses import AddressSettings
@@ -128,7 +128,7 @@ class Scene:
 def small(path: str, whole_ids_max: int) -> Iterator[None]:
     """A few ids make a segment and a large ring; on either path."""
     with native_rings() if path == "native" else pytest.MonkeyPatch.context() as patch:
-        for module in (ringfence_state.strategies.ring, ringfence_service.native.ring):
+        for module in (ringfence_state.strategies.ring, ringfence_service.native.compiled):
             patch.setattr(module, "SEGMENT_IDS_MAX", 3)
         patch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", whole_ids_max)
         patch.setattr(ringfence_state.cache, "SMALL_IDS_MAX", 2)

@@ -153,7 +153,7 @@ def test_a_newer_format_is_refused_by_name_whatever_kind_it_is(entry: Edit) -> N
 def as_lists(run: Segment) -> list[Any]:
     """Columns are arrays or tuples, which differ in nothing else."""
     parts: tuple[Any, ...] = run
-    return [part if isinstance(part, int) else list(part) for part in parts]
+    return [part if part is None or isinstance(part, int) else list(part) for part in parts]
 
 
 def freeze() -> None:

@@ -23,7 +23,7 @@ from tests.support.native import needs_native
 
 SOURCE = PartitionId("orders", 0)
 MIB = 1024 * 1024
-AnyRing = InMemoryRing | IndexedRing
+AnyRing = InMemoryRing | IndexedRing | NativeRing | NativeStoredRing
 
 
 def unread(_first: int, number: int) -> SegmentEntry:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence_service.native.ring import NativeRing, NativeStoredRing, whole
+from ringfence_service.native.ring import AnyRing, NativeStoredRing, whole
 from ringfence_service.native.runs import RingRuns
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
@@ -32,7 +32,7 @@ class Written:
         self.offset = self.ids_written = 0
         self.ring = self.load()
 
-    def load(self) -> NativeRing:
+    def load(self) -> AnyRing:
         """As a process does that has the store."""
         segments = StoredSegments(SOURCES[0], self.store, SEGMENTS, "a")
         return whole(segments.entries()) if self.form == "whole" else NativeStoredRing(segments)

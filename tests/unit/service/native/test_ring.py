@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringfence_service.native.ring import NativeRing, NativeStoredRing, indexed, whole
+from ringfence_service.native.ring import AnyRing, NativeRing, NativeStoredRing, indexed, whole
 from ringfence_service.native.runs import RingRuns
 from ringfence_state.cache import Cache
 from ringfence_state.id_index import HashIndex
@@ -76,7 +76,7 @@ class Written:
 
     def load(self) -> None:
         """As it is after a restart."""
-        self.ring: InMemoryRing | NativeRing
+        self.ring: InMemoryRing | AnyRing
         segments = StoredSegments(SOURCES[0], self.store, SEGMENTS, "a", memory_bytes_max=1 << 20)
         if self.form == "python":
             self.ring = InMemoryRing()
@@ -217,7 +217,7 @@ def test_a_draft_is_freed_without_a_garbage_collection() -> None:
 
 @pytest.mark.parametrize("form", ["whole", "indexed"])
 def test_a_segment_whose_numbers_the_table_cannot_have_is_refused(form: str) -> None:
-    def loaded(first: int) -> InMemoryRing | NativeRing:
+    def loaded(first: int) -> InMemoryRing | AnyRing:
         segment = Segment(first, first, 10, (SOURCES[0],), (b"a",), [0], [5], [6])
         written = Written(form)
         written.store.keep([Edit(key("a", first), encode(segment))])

@@ -173,11 +173,12 @@ def test_a_horizon_is_null_only_while_nothing_is_lost(name: str, steps: list[Ste
 
 
 @needs_native
+@pytest.mark.parametrize("strategy", ["ring", "window"])
 @pytest.mark.parametrize("form", ["whole", "indexed"])
 @given(steps=STEPS)
-def test_a_compiled_ring_tells_the_same(form: Form, steps: list[Step]) -> None:
+def test_compiled_ones_tell_the_same(strategy: str, form: Form, steps: list[Step]) -> None:
     with native_rings():
-        lived = Lived("ring", form)
+        lived = Lived(strategy, form)
         for step in steps:
             lived.take(step)
             lived.check()
