@@ -45,10 +45,8 @@ STAGES: Final = {
     "apply": (
         "apply.py:apply",
         "cache.py:",
-        "ring_memory.py:IndexedRing.absorb",
         "rocksdb_store.py:RocksStore.apply",
         "ring_memory.py:InMemoryRing.absorb",
-        "ring_memory.py:InMemoryRing.forget",
     ),
     REST: ("committer.py:Committer", "loop.py:Loop.turn", "loop_runner.py:LoopRunner.turn"),
 }

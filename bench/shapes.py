@@ -1,6 +1,6 @@
 """Cost of a remembered id in each shape that a ring may be kept in, each in its own process.
 
-`python -m bench.shapes compact 1000000` fills one ring, decides some more ids on it, and prints
+`python -m bench.shapes stored 1000000` fills one ring, decides some more ids on it, and prints
 the cost of these as JSON. No Kafka, no headers: only deciding, remembering and the local store.
 """
 
@@ -20,13 +20,14 @@ from rocksdict import BlockBasedOptions, Options, Rdict, WriteBatch
 
 import ringfence_state.cache
 from bench.machine import disk_bytes, memory
+from ringfence_service.native.ring import FORMS, NativeRing, NativeStoredRing
 from ringfence_state.cache import Cache
 from ringfence_state.model import PackedPositions, PartitionId
 from ringfence_state.rocksdb_store import RocksStores
 from ringfence_state.store import Identity, StorePosition
+from ringfence_state.strategies.base import Forms
 from ringfence_state.strategies.registry import DEFAULT, STRATEGIES
-from ringfence_state.strategies.ring import RingContent
-from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.strategies.ring_memory import PYTHON, InMemoryRing, RingStrategy
 
 BATCH: Final = 2_500
 STRETCH: Final = 250_000
@@ -48,8 +49,9 @@ class Cost(NamedTuple):
     duplicates: int
 
 
-def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
-    """Return the service's own ring and store; the ring is compact above `whole_ids_max` ids."""
+def ring(folder: Path, capacity: int, forms: Forms, *, whole_ids_max: int) -> Decide:
+    """Return the service's own ring and store; above `whole_ids_max` the ids stay in the store."""
+    RingStrategy.forms = forms
     ringfence_state.cache.WHOLE_IDS_MAX = whole_ids_max  # type: ignore[misc]
     cache, store = Cache(1 << 40), RocksStores(folder).open(_SOURCE)
     offset = 0
@@ -57,7 +59,7 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
     def decide(ids: list[bytes]) -> int:
         nonlocal offset
         committed = cache.memory(_SOURCE, store, "bench", STRATEGIES[DEFAULT])
-        assert isinstance(committed, InMemoryRing | IndexedRing)
+        assert isinstance(committed, InMemoryRing | NativeRing | NativeStoredRing)
         draft = committed.draft(capacity, PackedPositions(_SOURCE))
         known = 0
         for identifier in ids:
@@ -66,10 +68,10 @@ def ring(folder: Path, capacity: int, *, whole_ids_max: int) -> Decide:
             if number is not None:
                 draft.origin(number)
                 known += 1
-        runs = draft.seal()
-        store.apply(draft.deletions("bench") + draft.edits("bench", runs), _POSITION)
-        cache.apply(_SOURCE, "bench", committed, RingContent(runs, len(draft.evicted)))
-        cache.tidy()
+        change = draft.change("bench")
+        if change is not None:
+            store.apply(draft.deletions("bench") + change.edits, _POSITION)
+            cache.apply(_SOURCE, "bench", committed, change.content)
         return known
 
     return decide
@@ -107,8 +109,9 @@ def entries(folder: Path, capacity: int) -> Decide:
 
 
 SHAPES: Final = {
-    "whole": lambda folder, ids: ring(folder, ids, whole_ids_max=1 << 62),
-    "compact": lambda folder, ids: ring(folder, ids, whole_ids_max=0),
+    "objects": lambda folder, ids: ring(folder, ids, PYTHON, whole_ids_max=1 << 62),
+    "whole": lambda folder, ids: ring(folder, ids, FORMS, whole_ids_max=1 << 62),
+    "stored": lambda folder, ids: ring(folder, ids, FORMS, whole_ids_max=0),
     "entries": entries,
 }
 

@@ -1017,19 +1017,23 @@ static PyObject *Draft_seal(Draft *self, PyObject *args)
     PyObject *found = PyList_New(0);
     const Added *rows[SEGMENT_IDS_MAX];
     bool is_window = self->table->is_window;
-    int64_t held = is_window ? (int64_t)self->window.held : -1;
-    Bounds bounds = {self->next, least_of(self), capacity, held};
-    size_t count = 0;
+    Bounds bounds = {self->next, least_of(self), capacity, -1};
+    size_t count = 0, left = 0;
+    for (size_t at = 0; at < self->count; at++)
+        left += !(is_window && self->rows[at].is_gone);
     for (size_t at = 0; found && at <= self->count; at++) {
         if (at < self->count && !(is_window && self->rows[at].is_gone))
             rows[count++] = &self->rows[at];
         if (count < (size_t)ids_max && (at < self->count || !count))
             continue;
+        left -= count;
+        bounds.held = is_window && !left ? (int64_t)self->window.held : -1;
         if (bounds.first + count > bounds.floor && !sealed(self, rows, count, bounds, found))
             Py_CLEAR(found);
         bounds.first += count, count = 0;
     }
     /* A resize alone: an empty segment has the floor; the next segment takes its key. */
+    bounds.held = is_window ? (int64_t)self->window.held : -1;
     if (found && !PyList_Size(found) && is_resized && !sealed(self, rows, 0, bounds, found))
         Py_CLEAR(found);
     return found;

@@ -13,8 +13,9 @@ from bench.shapes import STRETCH, Cost
 
 IDS: Final = (20_000, 1_000_000, 10_000_000)
 _TITLES: Final = {
-    "whole": "runs, ids in memory",
-    "compact": "runs, hashes in memory",
+    "objects": "ids in memory, in Python",
+    "whole": "ids in memory, compiled",
+    "stored": "ids in segments and files, compiled",
     "entries": "a RocksDB entry per id",
 }
 

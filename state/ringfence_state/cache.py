@@ -18,12 +18,11 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ringfence_state.id_index import HashIndex, MakeIndex
 from ringfence_state.keys import UnknownFormatError
 from ringfence_state.model import PartitionId
 from ringfence_state.segment import SEGMENT_IDS_MAX, first_of
 from ringfence_state.store import Store, StoreCorruptError
-from ringfence_state.stored_segments import RecentSegments, StoredSegments
+from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import CommittedState, Strategy
 
 WHOLE_IDS_MAX: Final = 100_000
@@ -61,14 +60,9 @@ class Cache:
         self,
         memory_bytes_max: int,
         on_load: Callable[[], None] = lambda: None,
-        make_index: MakeIndex = HashIndex,
     ) -> None:
-        """`on_load` is called for each entry read from a store, since loading may take long.
-
-        `make_index` makes the index of a state in the indexed form.
-        """
+        """`on_load` is called for each entry read from a store, since loading may take long."""
         self.memory_bytes_max = memory_bytes_max
-        self._make_index = make_index
         self._on_load = on_load
         self._memories: OrderedDict[_Name, CommittedState] = OrderedDict()
         self._counted: dict[_Name, int] = {}
@@ -79,8 +73,6 @@ class Cache:
         self._used: set[_Name] = set()
         """The addresses that the current transaction uses."""
         self.begin()
-        self._untidy: dict[_Name, CommittedState] = {}
-        self._recent = RecentSegments()
 
     @property
     def memory_bytes(self) -> int:
@@ -186,7 +178,6 @@ class Cache:
     ) -> None:
         """Apply a committed change to the state that the batch was decided on."""
         memory.apply(content)
-        self._untidy[source, address] = memory
         self._count((source, address))
         if (source, address) in self._memories and memory.has_outgrown(WHOLE_IDS_MAX):
             self._forget(source, address)  # the next use loads it in the right form
@@ -197,7 +188,6 @@ class Cache:
         if memory is None:
             return
         if memory.reread():
-            self._recent.clear()
             self._count((source, address))
         else:
             self._forget(source, address)
@@ -212,13 +202,6 @@ class Cache:
         for name in [name for name in self._memories if is_other(name[1])]:
             self.dismiss(*name)
 
-    def tidy(self) -> None:
-        """Finish work that commits have deferred because no verdict depends on it."""
-        for name, memory in self._untidy.items():
-            memory.forget()
-            self._count(name)
-        self._untidy.clear()
-
     def shrink(self) -> None:
         """Evict the least recently used states until the rest fits; call it between batches."""
         self.begin()
@@ -232,7 +215,6 @@ class Cache:
     def _forget(self, source: PartitionId, address: str) -> None:
         del self._memories[source, address]
         self._count((source, address))
-        self._untidy.pop((source, address), None)
 
     def _loaded(
         self, source: PartitionId, store: Store, address: str, strategy: Strategy
@@ -244,19 +226,16 @@ class Cache:
                 strategy.kind,
                 address,
                 memory_bytes_max=self.memory_bytes_max,
-                recent=self._recent,
                 on_read=self._on_load,
             )
-            form = strategy.indexed
-            if form is None:
-                return strategy.load(segments.entries())
-            is_short = self._is_above(0.5, self._memory_bytes, self._memories)
-            ids_max = SMALL_IDS_MAX if is_short else WHOLE_IDS_MAX
-            oldest = segments.oldest(_FEW_SEGMENTS)
-            if len(oldest) == _FEW_SEGMENTS or _ids_of(oldest) > ids_max:
-                size = form.stored_size(store, address)
-                if size.ids > ids_max:
-                    return form.load_indexed(segments, size, self._make_index)
+            stored = strategy.forms.stored
+            if stored is not None:
+                is_short = self._is_above(0.5, self._memory_bytes, self._memories)
+                ids_max = SMALL_IDS_MAX if is_short else WHOLE_IDS_MAX
+                oldest = segments.oldest(_FEW_SEGMENTS)
+                may_be_large = len(oldest) == _FEW_SEGMENTS or _ids_of(oldest) > ids_max
+                if may_be_large and segments.span() > ids_max:
+                    return stored(segments)
             segments.discard()
             return strategy.load(segments.entries())
         except UnknownFormatError as error:

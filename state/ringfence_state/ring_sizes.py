@@ -9,7 +9,6 @@ Sizes are in bytes.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ringfence_state.id_index import memory_bytes_max
 from ringfence_state.segment import SEGMENT_IDS_MAX
 
 ID_OVERHEAD_BYTES: Final = 190
@@ -51,7 +50,7 @@ class RingSizes(NamedTuple):
 
     whole: Callable[[int, int], int]
     """With its ids in memory."""
-    indexed: Callable[[int, int], int]
+    stored: Callable[[int, int], int]
     """With its ids in the store."""
 
 
@@ -62,10 +61,6 @@ def _segments(ids: int) -> int:
 
 def _whole(ids: int, id_bytes: int) -> int:
     return _segments(ids) * SEGMENT_IDS_MAX * (id_bytes + ID_OVERHEAD_BYTES)
-
-
-def _indexed(ids: int, _id_bytes: int) -> int:
-    return memory_bytes_max(ids) + _segments(ids) * _FIRST_BYTES
 
 
 def slots_max(ids: int) -> int:
@@ -97,5 +92,5 @@ def _compiled_stored(ids: int, id_bytes: int) -> int:
     return table_bytes + segments_bytes + int(runs * _RUN_BYTES)
 
 
-PYTHON: Final = RingSizes(_whole, _indexed)
+PYTHON: Final = RingSizes(_whole, _whole)
 NATIVE: Final = RingSizes(_compiled_whole, _compiled_stored)

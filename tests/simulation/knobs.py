@@ -20,11 +20,11 @@ import ringfence_state.segment
 import ringfence_state.strategies.ring
 import ringfence_state.strategies.window
 from ringfence_service.dedup.fast_paths import FastPaths
+from ringfence_service.native.compiled import StoredCompiledIds
 from ringfence_service.processor.counters import AddressCounters
 from ringfence_service.processor.failures import FailureHandler
 from ringfence_service.processor.reporter import Reporter
 from ringfence_state.cache import Cache
-from ringfence_state.strategies.ring_memory import IndexedRing
 from tests.fakes.log import FakeCluster
 
 
@@ -85,7 +85,7 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
         told(FastPaths, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
         told(Reporter, "aborted", lambda *_: met.update(["aborted"]))
         told(FailureHandler, "refused", lambda *_: met.update(["refused by the broker"]))
-        told(IndexedRing, "__init__", lambda *_: met.update(["compact rings"]))
+        told(StoredCompiledIds, "__init__", lambda *_: met.update(["ids left in the store"]))
         told(Reporter, "committed", lambda *_: log.step("applying"))
         told(Cache, "apply", lambda *_: log.step("applying"))
         told(AddressCounters, "add", lambda *_: log.step("applying"))

@@ -63,9 +63,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the ring holds one less",
-        "state/ringfence_state/strategies/ring_memory.py",
-        "                if number >= following - capacity and number >= floor:\n",
-        "                if number > following - capacity and number >= floor:\n",
+        "state/ringfence_state/strategies/ring.py",
+        "number is not None and number >= self._floor else None\n",
+        "number is not None and number > self._floor else None\n",
     ),
     Mutant(
         "an origin names the deciding partition",
@@ -193,10 +193,10 @@ MUTANTS: Final = (
         "    if False:\n",
     ),
     Mutant(
-        "the floor of a compact ring may go back",
+        "the floor of a ring may go back",
         "state/ringfence_state/strategies/ring_memory.py",
-        "\n        self.floor = max(self.floor, segment.floor)\n",
-        "\n        self.floor = segment.floor\n",
+        "            self.floor = max(self.floor, segment.floor)\n",
+        "            self.floor = segment.floor\n",
         left_out="equivalent: `RingDraft.seal` never lowers it",
     ),
     Mutant(
@@ -251,10 +251,10 @@ MUTANTS: Final = (
         "            if True:\n",
     ),
     Mutant(
-        "a compact ring does not see its draft",
-        "state/ringfence_state/strategies/ring_memory.py",
-        "            number = drafted.get(identifier)\n            if number",
-        "            number = None\n            if number",
+        "a ring does not see its draft",
+        "state/ringfence_state/strategies/ring.py",
+        "        number = self._numbers.get(identifier)\n        if number",
+        "        number = None\n        if number",
     ),
     Mutant(
         "a window holds one less",

@@ -46,6 +46,7 @@ def test_every_invariant_holds_on_the_compiled_path_too() -> None:
     faults, met = found_by(simulate_compiled, runs)
     print(f"\n{runs:,} seeded runs on the compiled path, {len(faults)} faults; {told(rare(met))}")
     assert not faults, "\n".join(faults[:30])
+    assert SEED or met["ids left in the store"]
 
 
 @pytest.mark.row(28)

@@ -2,13 +2,14 @@
 
 from typing import cast
 
+from ringfence_service.native.ring import NativeRing, NativeStoredRing
 from ringfence_state.cache import Cache
 from ringfence_state.model import PartitionId
 from ringfence_state.store import Store
 from ringfence_state.strategies.registry import DEFAULT, STRATEGIES
-from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.strategies.ring_memory import InMemoryRing
 
-AnyRing = InMemoryRing | IndexedRing
+AnyRing = InMemoryRing | NativeRing | NativeStoredRing
 
 
 def ring_of(cache: Cache, source: PartitionId, store: Store, address: str) -> AnyRing:

@@ -262,7 +262,6 @@ class BatchDecider:
         self._store.save(PartitionProgress(self._position, self._progress.time_ms))
         for context, content in changes:
             self._cache.apply(self._partition.source, context.cache, context.memory, content)
-        self._cache.tidy()
         self._cache.shrink()
 
     def _evaluator(self, source: PartitionId) -> "_BatchEvaluator":
@@ -433,9 +432,10 @@ class _BatchEvaluator:
                 of_path = [[column[row] for row in rows] for column in (ids, offsets, times_ms)]
                 judged.accept(start + np.array(rows), fast_path.context)
             draft = fast_path.draft
-            for at, number in draft.admit_run(*of_path):
-                row = start + (at if rows is None else rows[at])
-                judged.reject(row, repetition_of(draft.origin(number)))
+            for at, number in enumerate(map(draft.admit, *of_path)):
+                if number is not None:
+                    row = start + (at if rows is None else rows[at])
+                    judged.reject(row, repetition_of(draft.origin(number)))
         return True
 
     def _paths(

@@ -23,7 +23,6 @@ from ringfence_client.headers import (
     STREAM,
     Headers,
 )
-from ringfence_pipeline.backfill.sorted_index import SortedIndex
 from ringfence_service.config.addresses import AddressBook
 from ringfence_service.config.model import RouteSettings
 from ringfence_service.dedup.checks import DecisionContext
@@ -163,8 +162,8 @@ class BackfillInputs:
         return AddressBook.of_valid(self.patterns)
 
     def cache(self) -> Cache:
-        """Return an empty cache, for large states that are read for one batch."""
-        return Cache(self.cache_memory_bytes, make_index=SortedIndex)
+        """Return an empty cache."""
+        return Cache(self.cache_memory_bytes)
 
     def rules(self, cache: Cache) -> DecisionContext:
         """Return the context of decisions: no sessions, and all output topics exist."""

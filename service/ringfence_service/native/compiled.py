@@ -173,9 +173,6 @@ class CompiledIds:
         del self._firsts[:count]
         self.table.drop(count)
 
-    def forget(self) -> None:
-        """Do nothing: the table drops dead numbers when it needs room."""
-
     def evicted(self) -> Sequence[int]:
         """Return the first numbers of the evicted segments that are not yet deleted."""
         return evicted(self._firsts, self.floor, self.next)
@@ -302,10 +299,8 @@ class StoredCompiledIds(CompiledIds):
 
     def _added(self, first: int, joined: int) -> None:
         """Forget the segments in whose place it is; the store has the others."""
-        if joined:
-            self._segments.forget_from(first)
-            while self._firsts and self._firsts[-1] > first:
-                self._firsts.pop()
+        while joined and self._firsts and self._firsts[-1] > first:
+            self._firsts.pop()
 
     def _deleted(self, count: int) -> None:
         """Note that the oldest segments were deleted."""
@@ -321,7 +316,7 @@ class StoredCompiledIds(CompiledIds):
 
     def value(self, number: int) -> bytes:
         """Return the segment that has a number."""
-        return self._segments.stored(number)
+        return self._segments.with_number(number)
 
     def _found(self, identifier: bytes) -> Sequence[tuple[int, int]]:
         try:

@@ -9,8 +9,9 @@ from ringfence_service.native.clients import NativeConsumer, NativeProducer, lay
 from ringfence_service.native.extension import loaded
 from ringfence_state.strategies import ring_memory
 from ringfence_state.strategies import window as window_memory
-from ringfence_state.strategies.ring_memory import RingForms, RingStrategy
-from ringfence_state.strategies.window import WindowForms, WindowStrategy
+from ringfence_state.strategies.base import Forms
+from ringfence_state.strategies.ring_memory import RingStrategy
+from ringfence_state.strategies.window import WindowStrategy
 
 
 class ChosenPath(NamedTuple):
@@ -21,8 +22,8 @@ class ChosenPath(NamedTuple):
     """Why the configured fast path cannot run; None if it runs."""
     makers: Makers | None
     """How records and clients are made; None for those of the client library."""
-    rings: RingForms
-    windows: WindowForms
+    rings: Forms
+    windows: Forms
 
     def use(self) -> Makers | None:
         """Have this process load rings and windows in this form; return how clients are made."""

@@ -301,7 +301,7 @@ class RingRuns:
 
     def _mark(self, number: int) -> int:
         """Return a number that another ring of the same name does not have here."""
-        return self._mark_of((self._segments.stored(number), number))
+        return self._mark_of((self._segments.with_number(number), number))
 
     def _mark_of(self, last: tuple[bytes, int]) -> int:
         identifier, origin = self._segments.row(*last)

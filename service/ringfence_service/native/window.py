@@ -15,7 +15,6 @@ from ringfence_service.native.compiled import (
     StoredCompiledIds,
     module,
 )
-from ringfence_state.id_index import MakeIndex
 from ringfence_state.keys import UnknownFormatError, address_of
 from ringfence_state.model import (
     Claim,
@@ -28,14 +27,14 @@ from ringfence_state.model import (
 from ringfence_state.segment import EVICTED, end_of, remembered, summary
 from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import (
+    Forms,
     Hit,
     Occupancy,
     StateChange,
-    StoredSize,
     StrategySettings,
     verdicts_by_name,
 )
-from ringfence_state.strategies.window import WINDOW, WindowForms, name_of, occupancy_of
+from ringfence_state.strategies.window import WINDOW, name_of, occupancy_of
 
 _READ_MAX: Final = 64
 """How many segments a batch reads, beside one for each of its ids, to forget old ids.
@@ -141,13 +140,6 @@ class NativeWindowDraft(CompiledDraft):
             return number
         self._see(name, *PackedPositions.parts(packed_position), time_ms, number)
         return None
-
-    def admit_run(
-        self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
-    ) -> list[tuple[int, int]]:
-        """Admit ids in order; return the index and the number of each that is known."""
-        numbers = map(self.admit, identifiers, packed_positions, times_ms)
-        return [(at, number) for at, number in enumerate(numbers) if number is not None]
 
     def judge_at(self, identifier: bytes, time_ms: int) -> int | None:
         """Return the number of an id without a publisher that is known at a time, or None."""
@@ -306,13 +298,11 @@ def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeWindow:
     return window
 
 
-def indexed(
-    segments: StoredSegments, _size: StoredSize, _make_index: MakeIndex
-) -> NativeStoredWindow:
+def stored(segments: StoredSegments) -> NativeStoredWindow:
     """Load a window whose segments stay in the store."""
     window = NativeStoredWindow(segments)
     window.count()
     return window
 
 
-FORMS: Final = WindowForms(whole, indexed)
+FORMS: Final = Forms(whole, stored)

@@ -149,7 +149,6 @@ class Committer:
             raise NothingDecidedError
         self._reporter.stage("lookup", lookup_s)
         self._reporter.stage("produce", produce_s)
-        self._cache.tidy()
 
     def _read(self, batch: Batch, plan: Plan) -> Iterator[Batch]:
         """Yield a batch and the further pieces of the same transaction.

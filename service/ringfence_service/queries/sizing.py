@@ -139,7 +139,7 @@ def memory_bytes(size: int, path: FastPath, *, is_window: bool) -> int:
     if is_window:
         return size * WINDOW_BYTES
     rings = PYTHON if path == "python" else NATIVE
-    bytes_of = rings.whole if size <= WHOLE_IDS_MAX else rings.indexed
+    bytes_of = rings.whole if size <= WHOLE_IDS_MAX else rings.stored
     return bytes_of(size, ID_BYTES)
 
 

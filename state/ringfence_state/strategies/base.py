@@ -7,13 +7,12 @@ Invariant: code outside this folder asks for capabilities, never for a strategy'
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from ringfence_client.headers import Reason
-from ringfence_state.id_index import MakeIndex
 from ringfence_state.keys import after, prefix
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
-from ringfence_state.segment import SegmentEntry, newest_ms_of
+from ringfence_state.segment import newest_ms_of
 from ringfence_state.store import Store
 from ringfence_state.stored_segments import StoredSegments
 
@@ -111,15 +110,6 @@ class IdDraft(Protocol):
         """The function that judges ids, and adds new ones."""
         ...
 
-    def admit_run(
-        self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
-    ) -> list[tuple[int, int]]:
-        """Admit ids in order; return the index and the number of each that is known.
-
-        Afterwards `admit` is another function.
-        """
-        ...
-
     def origin(self, number: int) -> Origin:
         """Return the origin of a known id, this batch included."""
         ...
@@ -207,7 +197,7 @@ class CommittedState(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Estimated memory in bytes; only `apply`, `forget`, `reread`, `shrink` change it."""
+        """Estimated memory in bytes; only `apply`, `reread` and `shrink` change it."""
         ...
 
     @property
@@ -248,10 +238,6 @@ class CommittedState(Protocol):
 
     def apply(self, content: object) -> None:
         """Apply the content of a draft's change, after its commit."""
-        ...
-
-    def forget(self) -> None:
-        """Free what no verdict depends on any more; may be deferred."""
         ...
 
 
@@ -344,17 +330,6 @@ class Numbers(Protocol):
         ...
 
 
-class StoredSize(NamedTuple):
-    """How many ids the stored entries of an address span, expired ones included."""
-
-    ids: int
-    capacity: int
-
-
-ReadSegment = Callable[[int, int], SegmentEntry]
-"""Takes the first number of a segment and the number of one of its ids; reads it from the store."""
-
-
 class DuplicateKey(NamedTuple):
     """The fields of a claim by which one record is a duplicate of another."""
 
@@ -364,21 +339,12 @@ class DuplicateKey(NamedTuple):
     """Records that differ here are not duplicates of each other; absent is a value too."""
 
 
-class IndexedForm(Protocol):
-    """A second form of a strategy's states, which leaves the ids in the store."""
+class Forms(NamedTuple):
+    """How states are loaded: from all entries, or with most of them left in the store."""
 
-    def stored_size(self, store: Store, address: str) -> StoredSize:
-        """Return how much there is to index; never less than what is held."""
-        ...
-
-    def load_indexed(
-        self,
-        segments: StoredSegments,
-        size: StoredSize,
-        make_index: MakeIndex,
-    ) -> CommittedState:
-        """Return the state of an address in this form; raise what `Strategy.load` raises."""
-        ...
+    whole: Callable[[Iterable[tuple[bytes, bytes]]], CommittedState]
+    stored: Callable[[StoredSegments], CommittedState] | None = None
+    """For those with many ids; None if there is no such form."""
 
 
 class Strategy(Protocol):
@@ -410,8 +376,8 @@ class Strategy(Protocol):
         ...
 
     @property
-    def indexed(self) -> IndexedForm | None:
-        """The form for addresses that are too large for memory; None if there is none."""
+    def forms(self) -> Forms:
+        """How its states are loaded. A process may choose before it loads the first of them."""
         ...
 
     def claims(self, claim: Claim) -> bool:
@@ -463,15 +429,20 @@ class Strategy(Protocol):
         ...
 
 
+class HasForms:
+    """The part of `Strategy` that loads states, for those with more than one form."""
+
+    forms: ClassVar[Forms]
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
+        """Return the state of an address with all of its ids in memory, see `Strategy.load`."""
+        return self.forms.whole(entries)
+
+
 class HeldInMemory:
     """The parts of `Strategy` that are the same for all whose states are always in memory."""
 
     kind: bytes
-
-    @property
-    def indexed(self) -> IndexedForm | None:
-        """None: there is no other form."""
-        return None
 
     def extent(self, _store: Store, _address: str, _settings: StrategySettings) -> Occupancy | None:
         """Return None: it has to be loaded."""

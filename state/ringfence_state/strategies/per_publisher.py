@@ -26,6 +26,7 @@ from ringfence_state.strategies.base import (
     CommittedState,
     Draft,
     DuplicateKey,
+    Forms,
     HeldId,
     HeldInMemory,
     HeldNumber,
@@ -166,9 +167,6 @@ class PublisherTable(WholeState, Generic[E]):
             self.entries[name] = entry
             self.entries.move_to_end(name)
         self.stamp += len(change.touched)
-
-    def forget(self) -> None:
-        """Do nothing: every entry may decide a verdict."""
 
 
 class _PublisherContent(NamedTuple, Generic[E]):
@@ -353,6 +351,11 @@ class PublisherStrategy(HeldInMemory, Generic[E]):
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the strategy needs."""
         return self.rule.claims(claim)
+
+    @property
+    def forms(self) -> Forms:
+        """One form: every entry is in memory."""
+        return Forms(self.load)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> PublisherTable[E]:
         """Return the table of an address; raise UnknownFormatError as `Strategy.load` does."""

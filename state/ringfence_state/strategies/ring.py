@@ -7,8 +7,8 @@ only from what it held before.
 Invariant: what a batch adds is visible to its `RingDraft` alone; dropping the draft is the abort.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from ringfence_state.model import (
     Claim,
@@ -22,25 +22,19 @@ from ringfence_state.model import (
 from ringfence_state.segment import (
     FORGOTTEN,
     SEGMENT_IDS_MAX,
-    STORED_ID_BYTES_MAX,
     Segment,
     key,
     put,
     remembered,
 )
-from ringfence_state.strategies.base import Admit, Hit, Occupancy, StateChange, verdicts_by_name
+from ringfence_state.strategies.base import Hit, Occupancy, StateChange, verdicts_by_name
 
-
-class RingAdditions(NamedTuple):
-    """The ids that a draft has added, in columns of equal length."""
-
-    ids: list[bytes]
-    packed_positions: list[int]
-    times_ms: list[int]
+_NO_NUMBER: Final = -1
+"""Below every floor."""
 
 
 class RingState(Protocol):
-    """The committed ids of an address: an `InMemoryRing` or an `IndexedRing`."""
+    """The committed ids of an address, in any form."""
 
     next: int
     floor: int
@@ -48,24 +42,8 @@ class RingState(Protocol):
     has_evicted: bool
     """Whether an id was evicted since the ring was empty; see `RingDraft.has_evicted`."""
 
-    def number_of(self, identifier: bytes) -> int | None:
-        """Return the newest number of an id, an open draft included; it may be below the floor."""
-        ...
-
-    def make_admit(self, capacity: int, added: RingAdditions) -> Admit:
-        """Return a function that judges ids and adds new ones to `added`, behind those in it."""
-        ...
-
-    def may_know(self, identifiers: Sequence[bytes]) -> Collection[bytes]:
-        """Return those of these distinct ids that may be known, an open draft included."""
-        ...
-
-    def add_new(self, identifiers: Sequence[bytes], first: int) -> None:
-        """Add ids to the open draft that `may_know` rules out, with numbers from `first` on."""
-        ...
-
-    def let_go(self, identifier: bytes) -> None:
-        """Make the open draft treat an id as new; the id has to be admitted again."""
+    def committed(self, identifier: bytes) -> int | None:
+        """Return the newest number of an id in stored form, or None; it may be below the floor."""
         ...
 
     def origin(self, number: int) -> Origin:
@@ -76,83 +54,42 @@ class RingState(Protocol):
         """Return the first numbers of the segments wholly below the floor, still to be deleted."""
         ...
 
-    def absorb(self, segments: Sequence[Segment], deleted: int = 0) -> None:
-        """Take over committed segments, oldest first: after a commit, and when loading.
-
-        The first `deleted` segments are dropped.
-        """
-        ...
-
-    def forget(self) -> None:
-        """Free what no verdict depends on any more; may be deferred."""
-        ...
-
 
 class RingContent(NamedTuple):
-    """The arguments of `RingState.absorb`."""
+    """The segments that a change has written, and how many of the oldest it has deleted."""
 
     segments: tuple[Segment, ...]
     deleted: int
 
 
 class RingDraft:
-    """The uncommitted additions of one batch to one ring; only the batch sees them.
-
-    `admit(identifier, packed_position, time_ms)` returns the number of a known id; it adds a new
-    one and returns None.
-    """
-
-    __slots__ = (
-        "_added",
-        "_capacity",
-        "_packed_positions",
-        "_ring",
-        "admit",
-        "evicted",
-        "renewed",
-    )
+    """The uncommitted additions of one batch to one ring; only the batch sees them."""
 
     def __init__(self, ring: RingState, capacity: int, packed_positions: PackedPositions) -> None:
         self._ring = ring
         self._capacity = capacity
         self._packed_positions = packed_positions
-        self._added = RingAdditions([], [], [])
+        self._ids: list[bytes] = []
+        """The ids that were added; the next two are as long."""
+        self._positions: list[int] = []
+        self._times_ms: list[int] = []
+        self._numbers: dict[bytes, int] = {}
+        """The newest numbers of these ids, and `_NO_NUMBER` for committed ids that were renewed."""
         self.evicted = ring.evicted()
         """The first numbers of the segments that this batch deletes, whatever it adds."""
         self.renewed: list[int] = []
         """The committed numbers of ids that were made new; their segments are to be rewritten."""
-        self.admit = ring.make_admit(capacity, self._added) if capacity else _admit_nothing
 
-    def admit_run(
-        self, identifiers: Sequence[bytes], packed_positions: Sequence[int], times_ms: Sequence[int]
-    ) -> list[tuple[int, int]]:
-        """Admit ids in order, at least one; return the index and the number of each that is known.
-
-        The effect is that of `admit` for one after the other, but ids that are certainly new are
-        added together. Afterwards `admit` is another function.
-        """
-        given = identifiers
-        if max(map(len, given)) > STORED_ID_BYTES_MAX:
-            identifiers = list(map(remembered, given))
-        last = dict(zip(identifiers, range(len(identifiers)), strict=True))
-        doubtful = set(self._ring.may_know(list(last)))
-        if len(last) < len(identifiers):
-            doubtful.update(i for at, i in enumerate(identifiers) if last[i] != at)
-        exact = [at for at, i in enumerate(identifiers) if i in doubtful] if doubtful else []
-        found, begin = list[tuple[int, int]](), 0
-        for at in (*exact, len(identifiers)):
-            if begin < at:
-                self._ring.add_new(identifiers[begin:at], self._next)
-                self._added.ids.extend(identifiers[begin:at])
-                self._added.packed_positions.extend(packed_positions[begin:at])
-                self._added.times_ms.extend(times_ms[begin:at])
-                self.admit = self._ring.make_admit(self._capacity, self._added)
-            if at < len(identifiers):
-                number = self.admit(given[at], packed_positions[at], times_ms[at])
-                if number is not None:
-                    found.append((at, number))
-            begin = at + 1
-        return found
+    def admit(self, identifier: bytes, packed_position: int, time_ms: int) -> int | None:
+        """Return the number of a known id; add a new one, and return None."""
+        identifier = remembered(identifier)
+        number = self._judge(identifier)
+        if number is None and self._capacity:
+            self._numbers[identifier] = self._next
+            self._ids.append(identifier)
+            self._positions.append(packed_position)
+            self._times_ms.append(time_ms)
+        return number
 
     @property
     def by_id(self) -> "RingDraft | None":
@@ -161,11 +98,11 @@ class RingDraft:
 
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many ids were added, by source partition, those since evicted included."""
-        return self._packed_positions.count(self._added.packed_positions)
+        return self._packed_positions.count(self._positions)
 
     @property
     def _next(self) -> int:
-        return self._ring.next + len(self._added.ids)
+        return self._ring.next + len(self._ids)
 
     @property
     def _floor(self) -> int:
@@ -179,7 +116,12 @@ class RingDraft:
 
     def judge(self, identifier: bytes) -> int | None:
         """Return the number of a known id, or None."""
-        number = self._ring.number_of(remembered(identifier))
+        return self._judge(remembered(identifier))
+
+    def _judge(self, identifier: bytes) -> int | None:
+        number = self._numbers.get(identifier)
+        if number is None:
+            number = self._ring.committed(identifier)
         return number if number is not None and number >= self._floor else None
 
     def origin(self, number: int) -> Origin:
@@ -187,8 +129,8 @@ class RingDraft:
         row = number - self._ring.next
         if row < 0:
             return self._ring.origin(number)
-        source, offset = self._packed_positions.unpack(self._added.packed_positions[row])
-        return Origin(*source, offset, self._added.times_ms[row])
+        source, offset = self._packed_positions.unpack(self._positions[row])
+        return Origin(*source, offset, self._times_ms[row])
 
     def refresh(self, _identifier: bytes, _number: int, _time_ms: int) -> None:
         """Do nothing: a hit refreshes nothing."""
@@ -207,11 +149,11 @@ class RingDraft:
         identifier = claim.identifier
         if identifier is not None and (number := self.judge(identifier)) is not None:
             row = number - self._ring.next
-            self._ring.let_go(remembered(identifier))
+            self._numbers[remembered(identifier)] = _NO_NUMBER
             if row < 0:
                 self.renewed.append(number)
             else:
-                self._added.ids[row] = FORGOTTEN
+                self._ids[row] = FORGOTTEN
         return claim
 
     def covered(self) -> Mapping[str, int]:
@@ -259,7 +201,7 @@ class RingDraft:
 
     def seal(self) -> tuple[Segment, ...]:
         """Return the segments to write and, after the commit, to absorb; none without a change."""
-        floor, count = self._floor, len(self._added.ids)
+        floor, count = self._floor, len(self._ids)
         starts = range(0, count, SEGMENT_IDS_MAX)
         held = tuple(
             segment for start in starts if (segment := self._segment(start, floor)).end > floor
@@ -283,9 +225,9 @@ class RingDraft:
 
     def _segment(self, start: int, floor: int) -> Segment:
         end = start + SEGMENT_IDS_MAX
-        ids = tuple(self._added.ids[start:end])
+        ids = tuple(self._ids[start:end])
         sources, source_indexes, offsets = self._packed_positions.columns(
-            self._added.packed_positions[start:end]
+            self._positions[start:end]
         )
         return Segment(
             first=self._ring.next + start,
@@ -295,7 +237,7 @@ class RingDraft:
             ids=ids,
             source_indexes=source_indexes,
             offsets=offsets,
-            times_ms=self._added.times_ms[start:end],
+            times_ms=self._times_ms[start:end],
             has_evicted=self.has_evicted,
         )
 
@@ -347,8 +289,3 @@ def extent_of(
     return Occupancy(
         following - floor, oldest_ms, newest_ms, newest_ms - oldest_ms if evicted else None
     )
-
-
-def _admit_nothing(_identifier: bytes, _packed_position: int, _time_ms: int) -> int | None:
-    """Judge ids for a ring of capacity 0: no id is known or remembered."""
-    return None

@@ -16,14 +16,13 @@ from ringfence_state.segment import (
     Segment,
     decode,
     encode,
-    first_of,
     key,
     put,
     row_of,
     summary,
 )
 from ringfence_state.store import Store
-from ringfence_state.strategies.base import Occupancy, RankedId, StoredSize
+from ringfence_state.strategies.base import Occupancy, RankedId
 from ringfence_state.strategies.ring import extent_of, has_evicted
 
 
@@ -55,20 +54,6 @@ class StoredRing:
     def slots_to_eviction(self, number: int) -> int:
         """Return how many other ids may be added before capacity evicts this one."""
         return number - (self.following - self.capacity) + 1
-
-
-def stored_size(store: Store, kind: bytes, address: str) -> StoredSize:
-    """Return how many numbers the segments of an address span, and its newest capacity.
-
-    Expired ids count too. The number is never less than the ring holds: a ring that was dropped
-    because it outgrew its form must not be loaded in it again.
-    """
-    begin = prefix(kind, address)
-    oldest, newest = store.next_key(begin), store.previous_key(after(kind, address))
-    if oldest is None or newest is None or not oldest.startswith(begin):
-        return StoredSize(0, 0)
-    last = summary(store.get(newest) or b"")
-    return StoredSize(last.first + len(last.ids) - first_of(oldest), last.capacity)
 
 
 def entries(store: Store, address: str, below: int, floor: int) -> Iterator[RankedId]:

@@ -21,12 +21,11 @@ import hashlib
 import struct
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import ClassVar, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from ringfence_client.headers import PUBLISHER
-from ringfence_state.id_index import MakeIndex
 from ringfence_state.keys import address_of, prefix
 from ringfence_state.model import (
     Claim,
@@ -39,22 +38,20 @@ from ringfence_state.model import (
 )
 from ringfence_state.segment import SEGMENT_IDS_MAX, Segment, decode, encode, evicted, remembered
 from ringfence_state.store import Store
-from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import (
-    CommittedState,
     DuplicateKey,
+    Forms,
+    HasForms,
     HeldId,
     HeldInMemory,
     Hit,
     Occupancy,
     StateChange,
-    StoredSize,
     StrategySettings,
     WholeState,
     newest_in_segments,
     verdicts_by_name,
 )
-from ringfence_state.strategies.ring_admin import stored_size
 
 _ENTRY_BYTES: Final = 450
 """Measured roughly: id, origin, time and number in two tables."""
@@ -68,14 +65,7 @@ WINDOW: Final = b"w"
 """The kind of the keys of windows."""
 
 
-class WindowForms(NamedTuple):
-    """How windows are loaded: with their ids in memory, and with their ids in the store."""
-
-    whole: Callable[[Iterable[tuple[bytes, bytes]]], CommittedState]
-    indexed: Callable[[StoredSegments, StoredSize, MakeIndex], CommittedState] | None
-
-
-class WindowStrategy(HeldInMemory):
+class WindowStrategy(HasForms, HeldInMemory):
     """The strategy `window`."""
 
     kind = WINDOW
@@ -88,32 +78,9 @@ class WindowStrategy(HeldInMemory):
     identity = DuplicateKey(("identifier",), ("publisher",))
     numbers = None
 
-    forms: ClassVar[WindowForms]
-    """A process may replace them before it loads the first window."""
-
-    @property
-    def indexed(self) -> "WindowStrategy | None":
-        """The strategy itself, where windows may leave their ids in the store; else None."""
-        return None if self.forms.indexed is None else self
-
     def claims(self, claim: Claim) -> bool:
         """Return whether the claim has what the strategy needs."""
         return claim.identifier is not None
-
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
-        """Return the window of an address; raise UnknownFormatError as `Strategy.load` does."""
-        return self.forms.whole(entries)
-
-    def stored_size(self, store: Store, address: str) -> StoredSize:
-        """Return how many numbers the segments of an address span."""
-        return stored_size(store, self.kind, address)
-
-    def load_indexed(
-        self, segments: StoredSegments, size: StoredSize, make_index: MakeIndex
-    ) -> CommittedState:
-        """Return the window of an address with its ids in the store."""
-        assert self.forms.indexed is not None  # the caller has asked for it
-        return self.forms.indexed(segments, size, make_index)
 
     def newest_ms(self, store: Store, address: str, enough_ms: int) -> int | None:
         """Return when an id was seen last, as `Strategy.newest_ms` describes."""
@@ -180,9 +147,6 @@ class WindowState(WholeState):
             self.firsts.append(segment.first)
         while self.ids and self.numbers[eldest := next(iter(self.ids))] < segment.floor:
             del self.ids[eldest], self.numbers[eldest]
-
-    def forget(self) -> None:
-        """Do nothing: every id may decide a verdict."""
 
 
 class _WindowContent(NamedTuple):
@@ -316,7 +280,8 @@ class WindowDraft:
                 offsets=[at.offset for _, at in part],
                 times_ms=[at.time_ms for _, at in part],
             )
-            yield self._marked(segment)
+            is_last = start + len(part) == len(rows)
+            yield self._marked(segment)._replace(held=self._count if is_last else None)
 
     def _known(self, name: bytes) -> Origin | None:
         found = self._seen.get(name)
@@ -367,7 +332,7 @@ def _whole(entries: Iterable[tuple[bytes, bytes]]) -> WindowState:
     return window
 
 
-PYTHON: Final = WindowForms(_whole, None)
+PYTHON: Final = Forms(_whole)
 WindowStrategy.forms = PYTHON
 
 

@@ -1,22 +1,24 @@
 """The cache: what memory says is what the store says, in as much memory as it may take."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ringfence_state.cache
-import ringfence_state.stored_segments
 from ringfence_service.config.addresses import AddressSettings
+from ringfence_service.native.ring import NativeRing, NativeStoredRing
 from ringfence_state.cache import BatchTooLargeError, Cache
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId
 from ringfence_state.segment import key
 from ringfence_state.store import Identity, StoreCorruptError, StorePosition
 from ringfence_state.strategies.registry import STRATEGIES
-from ringfence_state.strategies.ring import RingContent
 from ringfence_state.strategies.ring_admin import forget_all
-from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.strategies.ring_memory import InMemoryRing
 from tests.support.helpers import some
+from tests.support.native import native_rings, needs_native
 from tests.support.rings import AnyRing, ring_of
 
 SOURCE = PartitionId("orders", 0)
@@ -35,9 +37,10 @@ def commit(
     draft = ring.draft(capacity, PackedPositions(SOURCE))
     for offset, identifier in enumerate(ids):
         draft.admit(identifier, offset, 1_000 + offset)
-    runs = draft.seal()
-    store.apply(draft.deletions(address) + draft.edits(address, runs), POSITION)
-    cache.apply(SOURCE, address, ring, RingContent(runs, len(draft.evicted)))
+    change = draft.change(address)
+    if change is not None:
+        store.apply(draft.deletions(address) + change.edits, POSITION)
+        cache.apply(SOURCE, address, ring, change.content)
     return ring
 
 
@@ -45,6 +48,19 @@ def held(ring: AnyRing) -> dict[bytes, object]:
     """What a ring knows, of all ids that the tests use."""
     numbers = {i: ring.draft(1 << 30, PackedPositions(SOURCE)).judge(i) for i in ALL_IDS}
     return {i: ring.origin(n) for i, n in numbers.items() if n is not None}
+
+
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    """Rings have both forms."""
+    with native_rings():
+        yield
+
+
+@pytest.fixture
+def small(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - it is used
+    """Two ids make a ring large."""
+    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 2)
 
 
 IDS = st.lists(st.text("abcd", max_size=2).map(str.encode), max_size=9)
@@ -66,7 +82,9 @@ def test_a_ring_loaded_from_its_store_equals_the_one_that_absorbed(
         assert (loaded.next, loaded.floor) == (absorbed.next, absorbed.floor)
 
 
-@pytest.mark.parametrize("whole_ids_max", [0, 2_000], ids=["compact", "whole"])
+@needs_native
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("whole_ids_max", [0, 2_000], ids=["stored", "whole"])
 def test_the_waiting_caller_is_notified_of_each_entry_that_is_read(
     whole_ids_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +151,6 @@ def test_a_ring_that_is_larger_than_the_memory_is_loaded_once(share: float) -> N
         for address in ("z", "abcdefghi"[number % 9]):
             commit(cache, store, [b"%d" % number], address=address, capacity=100)
             assert not cache.is_full
-        cache.tidy()
         cache.shrink()
         assert cache.look(SOURCE, "z") is large
         assert cache.memory_bytes <= limit_bytes + large.memory_bytes
@@ -202,13 +219,12 @@ def test_a_transaction_that_is_late_gets_what_is_in_memory_and_no_more() -> None
     ring_of(cache, SOURCE, store, "c")
 
 
-def test_tidying_drops_the_ids_that_commits_have_deleted() -> None:
+def test_the_ids_of_deleted_segments_are_dropped() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
     for number in range(8):
         ring = commit(cache, store, [b"%d" % number], capacity=1)
     assert isinstance(ring, InMemoryRing)
-    cache.tidy()
-    assert (set(ring._known), cache._untidy) == ({b"6", b"7"}, {})
+    assert set(ring._numbers) == {b"6", b"7"}
 
 
 def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
@@ -217,7 +233,7 @@ def test_absorbing_into_a_forgotten_ring_counts_nothing() -> None:
     draft = ring.draft(5, PackedPositions(SOURCE))
     draft.admit(b"1", 0, 0)
     cache.drop(SOURCE)
-    cache.apply(SOURCE, "a", ring, RingContent(draft.seal(), 0))
+    cache.apply(SOURCE, "a", ring, some(draft.change("a")).content)
     assert cache.memory_bytes == 0
 
 
@@ -243,12 +259,7 @@ def test_a_damaged_run_in_the_store_names_the_partition() -> None:
     assert caught.value.source == SOURCE
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two ids make a ring large."""
-    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 2)
-
-
+@needs_native
 @pytest.mark.usefixtures("small")
 def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
@@ -257,8 +268,8 @@ def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
         ring = commit(cache, store, [b"%d" % number])
         kinds.append(type(ring_of(Cache(PLENTY), SOURCE, store, "a")))
         assert (cache.look(SOURCE, "a") is ring) == (number != 2), "it is reloaded once"
-    assert kinds[:3] == [InMemoryRing, InMemoryRing, IndexedRing]
-    assert isinstance(ring, IndexedRing)
+    assert kinds[:3] == [NativeRing, NativeRing, NativeStoredRing]
+    assert isinstance(ring, NativeStoredRing)
     assert held(ring) == {b"%d" % n: Origin(*SOURCE, 0, 1_000) for n in range(3, 8)}
     assert commit(cache, store, [b"7"]) is ring
     assert cache.memory_bytes == ring.memory_bytes
@@ -266,6 +277,7 @@ def test_a_ring_that_has_grown_large_is_compact_and_says_the_same() -> None:
     assert cache.memory_bytes == 0
 
 
+@needs_native
 @pytest.mark.usefixtures("small")
 def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
     store = MemoryStore()
@@ -273,25 +285,12 @@ def test_how_large_a_ring_is_goes_by_what_it_holds_itself() -> None:
         commit(Cache(PLENTY), store, [b"%d" % number], address="a", capacity=1)
         commit(Cache(PLENTY), store, [b"%d" % number], address="c")
     old, new = (ring_of(Cache(PLENTY), SOURCE, store, address) for address in "ab")
-    assert (type(old), len(old)) == (InMemoryRing, 1)
-    assert (type(new), len(new), new.capacity) == (InMemoryRing, 0, None)
+    assert (type(old), len(old)) == (NativeRing, 1)
+    assert (type(new), len(new), new.capacity) == (NativeRing, 0, None)
 
 
-def test_a_compact_ring_that_outgrows_its_index_is_rebuilt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ringfence_state.cache, "WHOLE_IDS_MAX", 20)
-    cache, store, capacity = Cache(PLENTY), MemoryStore(), 100_000
-    rings = []
-    for batch in range(30):
-        ids = [b"%d-%d" % (batch, number) for number in range(600)]
-        rings.append(commit(cache, store, ids, capacity=capacity))
-    assert len({id(ring) for ring in rings}) == 3
-    assert [type(ring) for ring in rings[:2]] == [InMemoryRing, IndexedRing]
-    again = commit(cache, store, [b"0-0", b"29-599", b"new"], capacity=capacity)
-    assert len(again) == 30 * 600 + 1
-
-
+@needs_native
+@pytest.mark.usefixtures("compiled")
 def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -303,24 +302,10 @@ def test_where_memory_is_short_all_but_the_smallest_are_loaded_compact(
     commit(plenty, store, [b"0", b"1"], address="d")
     cache = Cache(2 * ring_of(plenty, SOURCE, store, "a").memory_bytes)
     kinds = [type(ring_of(cache, SOURCE, store, address)) for address in "abcd"]
-    assert kinds == [InMemoryRing, InMemoryRing, IndexedRing, InMemoryRing]
+    assert kinds == [NativeRing, NativeRing, NativeStoredRing, NativeRing]
 
 
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(("value", "cause"), [(None, "segment 72"), (b"\x01 no run", "01206e")])
-def test_a_run_that_a_compact_ring_misses_names_the_partition(
-    value: bytes | None, cause: str
-) -> None:
-    cache, store = Cache(PLENTY), MemoryStore()
-    for number in range(4):
-        commit(cache, store, [b"%d" % number])
-    ring = ring_of(cache, SOURCE, store, "a")
-    store.apply([Edit(key("a", 2), value)], POSITION)
-    with pytest.raises(StoreCorruptError, match=f"orders-0 is damaged: {cause}") as caught:
-        ring.number_of(b"2")
-    assert caught.value.source == SOURCE
-
-
+@needs_native
 @pytest.mark.usefixtures("small")
 def test_a_compact_ring_stays_when_its_runs_are_rewritten_and_reads_them_again() -> None:
     cache, store = Cache(PLENTY), MemoryStore()
@@ -348,22 +333,8 @@ def test_a_state_in_memory_outlasts_its_own_commits_and_no_others(strategy: str)
     assert cache.look(SOURCE, "a") is None
 
 
-@pytest.mark.usefixtures("small")
-def test_the_runs_that_a_compact_ring_read_last_are_at_hand(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ringfence_state.stored_segments, "RECENT_MAX", 3)
-    store, ids = MemoryStore(), [b"%d" % number for number in range(8)]
-    for identifier in ids:
-        commit(Cache(PLENTY), store, [identifier], capacity=50)
-    ring = ring_of(Cache(PLENTY), SOURCE, store, "a")
-    assert [ring.number_of(identifier) for identifier in ids] == [*range(8)]
-    store.apply([Edit(key("a", number), None) for number in range(8)], POSITION)
-    assert [ring.number_of(identifier) for identifier in ids[5:]] == [5, 6, 7]
-    with pytest.raises(StoreCorruptError):
-        ring.number_of(ids[4])
-
-
+@needs_native
+@pytest.mark.usefixtures("compiled")
 def test_a_ring_just_above_the_size_is_loaded_once_and_stays_compact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -373,5 +344,5 @@ def test_a_ring_just_above_the_size_is_loaded_once_and_stays_compact(
     for batch in range(4):
         ids = [b"%d-%d" % (batch, number) for number in range(101)]
         rings.append(commit(cache, store, ids, capacity=101))
-    assert [type(ring) for ring in rings] == [InMemoryRing, *[IndexedRing] * 3]
+    assert [type(ring) for ring in rings] == [NativeRing, *[NativeStoredRing] * 3]
     assert len({id(ring) for ring in rings[1:]}) == 1

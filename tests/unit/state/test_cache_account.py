@@ -29,7 +29,6 @@ STEPS = (
     "abort a redrive",
     "forget an id",
     "clear",
-    "tidy",
     "shrink",
     "drop a partition",
     "drop an address",
@@ -70,9 +69,7 @@ class Scene:
         """Take a step; a transaction that needs too much memory ends in an abort."""
         source, cache = SOURCES[step.partition], self.cache
         with suppress(BatchTooLargeError):
-            if step.what == "tidy":
-                cache.tidy()
-            elif step.what == "shrink":
+            if step.what == "shrink":
                 cache.shrink()
             elif step.what == "drop a partition":
                 cache.drop(source)
@@ -146,15 +143,22 @@ def run(strategy: str, limit_bytes: int, steps: list[Step]) -> None:
     assert scene.cache.memory_bytes <= limit_bytes + max(sizes, default=0)
 
 
-@pytest.mark.parametrize("whole_ids_max", [0, 5, 100_000], ids=["indexed", "both", "whole"])
-@pytest.mark.parametrize("path", ["python", pytest.param("native", marks=needs_native)])
+@pytest.mark.parametrize("whole_ids_max", [0, 5, 100_000], ids=["stored", "both", "whole"])
+@pytest.mark.parametrize(
+    ("path", "strategy"),
+    [
+        ("python", "ring"),
+        pytest.param("native", "ring", marks=needs_native),
+        pytest.param("native", "window", marks=needs_native),
+    ],
+)
 @settings(max_examples=40, deadline=None)
 @given(limit_bytes=st.sampled_from((0, 2_000, 1 << 30)), steps=st.lists(STEP, max_size=40))
 def test_after_any_steps_the_cache_counts_what_its_rings_take(
-    path: str, whole_ids_max: int, limit_bytes: int, steps: list[Step]
+    path: str, strategy: str, whole_ids_max: int, limit_bytes: int, steps: list[Step]
 ) -> None:
     with small(path, whole_ids_max):
-        run("ring", limit_bytes, steps)
+        run(strategy, limit_bytes, steps)
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name not in {"off", "ring"}])
@@ -166,12 +170,12 @@ def test_after_any_steps_the_cache_counts_what_other_states_take(
     run(strategy, limit_bytes, steps)
 
 
-@pytest.mark.parametrize("path", ["python", pytest.param("native", marks=needs_native)])
+@needs_native
 @pytest.mark.parametrize("step", ["forget an id", "redrive with forget", "abort a redrive"])
 def test_ids_that_are_forgotten_for_ever_neither_evict_the_ring_nor_end_the_worker(
-    step: str, path: str
+    step: str,
 ) -> None:
-    with small(path, whole_ids_max=0):
+    with small("native", whole_ids_max=0):
         scene = Scene("ring", 20_000)
         for number in range(150):
             new = list(range(40 * number, 40 * number + 40))

@@ -1,6 +1,5 @@
 """What a full ring takes at most: the sizes that plans are made of, against real rings."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -10,25 +9,18 @@ from ringfence_service.native.extension import loaded
 from ringfence_service.native.ring import NativeRing, NativeStoredRing
 from ringfence_service.queries.sizing import ID_BYTES, SIZE_MAX, AcceptRates, memory_bytes, sized
 from ringfence_state.cache import FULL, WHOLE_IDS_MAX
-from ringfence_state.id_index import HashIndex
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.memory_store import MemoryStore
-from ringfence_state.model import Origin, PackedPositions, PartitionId
+from ringfence_state.model import PackedPositions, PartitionId
 from ringfence_state.ring_sizes import NATIVE, PYTHON, slots_max
-from ringfence_state.segment import SegmentEntry
 from ringfence_state.stored_segments import StoredSegments
-from ringfence_state.strategies.ring_memory import IndexedRing, InMemoryRing
+from ringfence_state.strategies.ring_memory import InMemoryRing
 from tests.support.helpers import some
 from tests.support.native import needs_native
 
 SOURCE = PartitionId("orders", 0)
 MIB = 1024 * 1024
-AnyRing = InMemoryRing | IndexedRing | NativeRing | NativeStoredRing
-
-
-def unread(_first: int, number: int) -> SegmentEntry:
-    """An id of the store: another one, since all are new here."""
-    return SegmentEntry(b"", Origin(*SOURCE, number, 0))
+AnyRing = InMemoryRing | NativeRing | NativeStoredRing
 
 
 def rounded_sizes(least: int) -> Iterator[int]:
@@ -47,9 +39,8 @@ def most_bytes(ring: AnyRing, size: int) -> int:
         draft = ring.draft(size, PackedPositions(SOURCE))
         batch = [b"%0*d" % (ID_BYTES, n) for n in range(number, number + 512)]
         rows = list(range(number, number + 512))
-        draft.admit_run(batch, rows, rows)
+        assert not any(map(draft.admit, batch, rows, rows))
         ring.apply(some(draft.change("a")).content)
-        ring.forget()
         most, number = max(most, ring.memory_bytes), number + 512
     return most
 
@@ -61,7 +52,7 @@ SIZES = (600, 1_000, 1_365, 1_366, 2_700, 2_731, 5_461, 5_500, 9_000, 10_922, 10
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_compiled_ring_takes_at_most_its_size(size: int, is_whole: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    rings = NATIVE.whole if is_whole else NATIVE.indexed
+    rings = NATIVE.whole if is_whole else NATIVE.stored
     segments = StoredSegments(SOURCE, MemoryStore(), SEGMENTS, "a")
     most = most_bytes(NativeRing() if is_whole else NativeStoredRing(segments), size)
     assert most <= rings(size, ID_BYTES)
@@ -70,9 +61,8 @@ def test_a_compiled_ring_takes_at_most_its_size(size: int, is_whole: bool) -> No
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_ring_in_python_takes_at_most_its_size(size: int) -> None:
-    assert 0 < most_bytes(InMemoryRing(), size) <= PYTHON.whole(size, ID_BYTES)
-    most = most_bytes(IndexedRing(unread, HashIndex(size)), size)
-    assert PYTHON.indexed(size, ID_BYTES) / 2 < most <= PYTHON.indexed(size, ID_BYTES)
+    most = most_bytes(InMemoryRing(), size)
+    assert PYTHON.whole(size, ID_BYTES) / 3 < most <= PYTHON.whole(size, ID_BYTES)
 
 
 @needs_native
@@ -91,21 +81,11 @@ def test_what_a_plan_writes_holds_a_ring_that_has_grown(path: Any) -> None:
         plan = some(sized(rate, 1_000, 1, path, is_window=False))
         assert plan.size == size
         limit_bytes = plan.cache_memory_mb * MIB
-        held = size * 20 // 8 if path == "native" else HashBytes.of(size)
+        held = size * 20 // 8 if path == "native" else 200 * size
         assert held <= plan.memory_bytes <= FULL * limit_bytes
-
-
-class HashBytes:
-    """The most that `HashIndex` takes, by its own numbers: 96 entries of six bytes a bucket."""
-
-    @staticmethod
-    def of(ids: int) -> int:
-        """For so many ids."""
-        buckets = 1 << math.ceil(math.log2(math.ceil(ids / 48)))
-        return buckets * (96 * 6 + 128)
 
 
 def test_a_ring_that_is_kept_whole_is_sized_so() -> None:
     for rings, path in ((NATIVE, "native"), (PYTHON, "python")):
-        for size, form in ((WHOLE_IDS_MAX, rings.whole), (WHOLE_IDS_MAX + 1, rings.indexed)):
+        for size, form in ((WHOLE_IDS_MAX, rings.whole), (WHOLE_IDS_MAX + 1, rings.stored)):
             assert memory_bytes(size, cast("Any", path), is_window=False) == form(size, ID_BYTES)

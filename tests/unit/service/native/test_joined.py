@@ -93,7 +93,7 @@ def test_joined_segments_hold_what_the_rule_says(
     assert held == list(model.ids)
     again = InMemoryRing()
     again.absorb(segments)
-    assert [again.number_of(each) for each in held] == [*range(last.floor, last.end)]
+    assert [again.committed(each) for each in held] == [*range(last.floor, last.end)]
     for number in range(last.floor, last.end):
         assert ring.origin(number) == again.origin(number)
 

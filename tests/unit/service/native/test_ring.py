@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import cast
 
@@ -10,16 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ringfence_service.native.ring import AnyRing, NativeRing, NativeStoredRing, indexed, whole
+from ringfence_service.native.ring import AnyRing, NativeRing, NativeStoredRing, whole
 from ringfence_service.native.runs import RingRuns
 from ringfence_state.cache import Cache
-from ringfence_state.id_index import HashIndex
 from ringfence_state.keys import SEGMENTS, UnknownFormatError
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import OFFSET_MAX, Claim, Edit, Origin, PackedPositions, PartitionId
 from ringfence_state.segment import Segment, decode, encode, key
 from ringfence_state.stored_segments import StoredSegments
-from ringfence_state.strategies.base import StoredSize
 from ringfence_state.strategies.ring import RingDraft
 from ringfence_state.strategies.ring_admin import forget_all
 from ringfence_state.strategies.ring_memory import InMemoryRing, RingStrategy
@@ -84,7 +82,7 @@ class Written:
         elif self.form == "whole":
             self.ring = whole(segments.entries())
         else:
-            self.ring = indexed(segments, StoredSize(1, 1), HashIndex)
+            self.ring = NativeStoredRing(segments)
 
     def decide(self, step: Step, rows: list[tuple[int, int, int]]) -> list[object]:
         """All that a batch shows: origins, edits, counts, the bounds afterwards."""
@@ -108,7 +106,6 @@ class Written:
             self.store.apply([*draft.deletions("a"), *change.edits], POSITION)
             renewed = list(draft.renewed)
             self.ring.apply(change.content)
-            self.ring.forget()
             if renewed:
                 self.forget(renewed)
         told += [self.ring.ids_held, self.ring.ids_evicted]
@@ -120,7 +117,7 @@ class Written:
         self.ring.reread()  # a ring in memory still has the ids, and takes them for new
 
 
-@pytest.mark.parametrize("form", ["whole", "indexed", "runs"])
+@pytest.mark.parametrize("form", ["whole", "stored", "runs"])
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -153,7 +150,7 @@ def admitted(cache: Cache, store: MemoryStore, batch: list[bytes]) -> RingDraft:
     """The open draft of a batch that has new ids only."""
     memory = cache.memory(SOURCES[0], store, "a", RingStrategy("id_cache_size"))
     draft = cast("InMemoryRing", memory).draft(5_000, PackedPositions(SOURCES[0]))
-    assert not draft.admit_run(batch, list(range(len(batch))), [0] * len(batch))
+    assert not any(map(draft.admit, batch, range(len(batch)), repeat(0)))
     return draft
 
 
@@ -184,7 +181,7 @@ def test_the_cache_counts_what_its_rings_have_after_aborts_and_commits() -> None
     assert max(sizes) < 5_000 * 70  # segments that were evicted are not kept
 
 
-@pytest.mark.parametrize("form", ["python", "whole", "indexed"])
+@pytest.mark.parametrize("form", ["python", "whole", "stored"])
 def test_the_largest_offset_of_an_origin_is_kept_beside_those_of_other_partitions(
     form: str,
 ) -> None:
@@ -215,7 +212,7 @@ def test_a_draft_is_freed_without_a_garbage_collection() -> None:
     assert ring.memory_bytes < 1_000
 
 
-@pytest.mark.parametrize("form", ["whole", "indexed"])
+@pytest.mark.parametrize("form", ["whole", "stored"])
 def test_a_segment_whose_numbers_the_table_cannot_have_is_refused(form: str) -> None:
     def loaded(first: int) -> InMemoryRing | AnyRing:
         segment = Segment(first, first, 10, (SOURCES[0],), (b"a",), [0], [5], [6])

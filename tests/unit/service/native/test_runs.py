@@ -3,6 +3,7 @@
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -64,13 +65,13 @@ class Kept:
         """Decide a batch; return which of its ids are known."""
         draft = self.ring.draft(self.capacity, PackedPositions(SOURCE))
         offsets = range(self.offset, self.offset + len(batch))
-        known = {at for at, _ in draft.admit_run(batch, list(offsets), list(offsets))}
+        known = [each is not None for each in map(draft.admit, batch, offsets, offsets)]
         change = draft.change(self.address)
         if is_committed and change is not None:
             self.store.apply([*draft.deletions(self.address), *change.edits], POSITION)
             self.ring.apply(change.content)
             self.offset += len(batch)
-        return [at in known for at in range(len(batch))]
+        return known
 
     def fill(self, count: int) -> None:
         """Have new ids until so many were given."""
@@ -217,7 +218,7 @@ def test_runs_are_not_used_where_the_ring_before_had_the_same_origins(tmp_path: 
     for prefix in (b"id", b"other"):
         draft = kept.ring.draft(10_000, PackedPositions(SOURCE))
         ids = [prefix + b"%d" % number for number in range(640)]
-        assert not draft.admit_run(ids, [-1] * 640, [7] * 640)
+        assert not any(map(draft.admit, ids, repeat(-1), repeat(7)))
         change = some(draft.change("a"))
         kept.store.apply([*draft.deletions("a"), *change.edits], POSITION)
         kept.ring.apply(change.content)

@@ -21,7 +21,7 @@ from ringfence_state.model import IMPORTED, Claim, Edit, Origin, PackedPositions
 from ringfence_state.segment import decode, encode
 from ringfence_state.store import StoreCorruptError
 from ringfence_state.stored_segments import StoredSegments
-from ringfence_state.strategies.base import CommittedState, Hit, StoredSize
+from ringfence_state.strategies.base import CommittedState, Hit
 from ringfence_state.strategies.registry import STRATEGIES
 from ringfence_state.strategies.window import PYTHON, WINDOW, name_of
 from tests.support.native import needs_native
@@ -32,7 +32,6 @@ pytestmark = needs_native
 
 SOURCES = [PartitionId("orders", 1), PartitionId("payments", 7)]
 ADDRESS = "a"
-UNUSED: Any = None
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +97,7 @@ class Written:
             return PYTHON.whole(segments.entries())
         if self.form == "whole":
             return compiled.whole(segments.entries())
-        return compiled.indexed(segments, StoredSize(0, 0), UNUSED)
+        return compiled.stored(segments)
 
     def decide(self, sights: list[Sight], time_ms: int, *, committed: bool) -> list[object]:
         """All that a batch shows."""
@@ -127,7 +126,6 @@ class Written:
         if change is not None:
             self.store.apply([*draft.deletions(ADDRESS), *change.edits], POSITION)
             self.memory.apply(change.content)
-            self.memory.forget()
         told.append(self.memory.ids_held)
         return told
 
@@ -149,7 +147,7 @@ class Written:
         return list(map(sorted, draft.sightings(ids, time_ms)))
 
 
-@pytest.mark.parametrize("form", ["whole", "indexed", "runs"])
+@pytest.mark.parametrize("form", ["whole", "stored", "runs"])
 @pytest.mark.parametrize("refreshes", [True, False])
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -288,7 +286,7 @@ def test_a_window_whose_count_is_more_than_its_numbers_is_refused() -> None:
     ((key, value),) = ours.store.scan(b"w")
     damaged = [Edit(key, encode(decode(value)._replace(held=2)))]
     ours.store.keep(damaged)
-    for form in ("whole", "indexed"):
+    for form in ("whole", "stored"):
         ours.form = form
         with pytest.raises((UnknownFormatError, StoreCorruptError)):
             ours.load()

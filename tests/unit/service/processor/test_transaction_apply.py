@@ -22,7 +22,7 @@ def test_a_commit_moves_partition_and_store_together() -> None:
     assert world.store.position() == StorePosition(IDENTITY, 5, 10, NOW_MS)
     assert partition.addresses == {"orders"}
     for cache in (world.cache, Cache(1 << 30)):
-        assert ring_of(cache, SOURCE, world.store, "orders").number_of(b"a") == 0
+        assert ring_of(cache, SOURCE, world.store, "orders").committed(b"a") == 0
 
 
 def test_a_batch_that_remembers_nothing_leaves_the_store_alone() -> None:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence_service.config.addresses import AddressSettings
-from ringfence_state.id_index import HashIndex
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId
 from ringfence_state.store import Identity, StorePosition
@@ -26,7 +25,7 @@ SOURCE = PartitionId("orders", 1)
 ADDRESS = "a"
 POSITION = StorePosition(Identity("", "", "", 1), 1, 1, 1)
 
-Form = Literal["whole", "indexed"]
+Form = Literal["whole", "stored"]
 
 
 class Step(NamedTuple):
@@ -66,12 +65,10 @@ class Lived:
 
     def load(self) -> CommittedState:
         entries = list(self.store.scan(b""))
-        indexed = self.strategy.indexed
-        if self.form == "whole" or indexed is None:
+        stored = self.strategy.forms.stored
+        if self.form == "whole" or stored is None:
             return self.strategy.load(entries)
-        size = indexed.stored_size(self.store, ADDRESS)
-        segments = StoredSegments(SOURCE, self.store, self.strategy.kind, ADDRESS)
-        return indexed.load_indexed(segments, size, HashIndex)
+        return stored(StoredSegments(SOURCE, self.store, self.strategy.kind, ADDRESS))
 
     def write(self, edits: list[Edit]) -> None:
         self.store.apply(edits, POSITION)
@@ -101,7 +98,6 @@ class Lived:
         if change is not None:
             self.write([*draft.deletions(ADDRESS), *change.edits])
             self.memory.apply(change.content)
-            self.memory.forget()
 
     def take(self, step: Step) -> None:
         match step.what:
@@ -156,17 +152,10 @@ class Lived:
                 assert not lacks, "it has forgotten what it should know, and does not tell"
 
 
-FORMS: dict[str, tuple[str, Form]] = {
-    "ring": ("ring", "whole"),
-    "indexed": ("ring", "indexed"),
-    "window": ("window", "whole"),
-}
-
-
-@pytest.mark.parametrize("name", list(FORMS))
+@pytest.mark.parametrize("strategy", ["ring", "window"])
 @given(steps=STEPS)
-def test_a_horizon_is_null_only_while_nothing_is_lost(name: str, steps: list[Step]) -> None:
-    lived = Lived(*FORMS[name])
+def test_a_horizon_is_null_only_while_nothing_is_lost(strategy: str, steps: list[Step]) -> None:
+    lived = Lived(strategy, "whole")
     for step in steps:
         lived.take(step)
         lived.check()
@@ -174,7 +163,7 @@ def test_a_horizon_is_null_only_while_nothing_is_lost(name: str, steps: list[Ste
 
 @needs_native
 @pytest.mark.parametrize("strategy", ["ring", "window"])
-@pytest.mark.parametrize("form", ["whole", "indexed"])
+@pytest.mark.parametrize("form", ["whole", "stored"])
 @given(steps=STEPS)
 def test_compiled_ones_tell_the_same(strategy: str, form: Form, steps: list[Step]) -> None:
     with native_rings():
@@ -184,9 +173,9 @@ def test_compiled_ones_tell_the_same(strategy: str, form: Form, steps: list[Step
             lived.check()
 
 
-@pytest.mark.parametrize("name", list(FORMS))
-def test_a_horizon_survives_growth_and_a_restart_and_ends_with_a_clear(name: str) -> None:
-    lived = Lived(*FORMS[name])
+@pytest.mark.parametrize("strategy", ["ring", "window"])
+def test_a_horizon_survives_growth_and_a_restart_and_ends_with_a_clear(strategy: str) -> None:
+    lived = Lived(strategy, "whole")
     for step in (Step("add", 5), Step("size", 6), Step("restart", 0), Step("add", 1)):
         lived.take(step)
     assert [told.horizon_ms for told in lived.told()] == [21] * len(list(lived.told()))

@@ -199,7 +199,6 @@ def test_what_a_ring_has_outlived_is_deleted_once_and_held_by_nobody() -> None:
         change = draft.change(ADDRESS)
         if change is not None:
             ring.apply(change.content)
-        ring.forget()
     assert deleted == [0, 0, 1, 0]
     assert change is None
     del ids, identifier
