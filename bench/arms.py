@@ -29,6 +29,10 @@ _FLINK_OPENS: Final = tuple(
 _END_S: Final = 60
 
 
+_WINDOW_MS: Final = 31 * 86_400_000
+"""Longer than any run, and than the times of prefilled ids are apart."""
+
+
 class Stage(NamedTuple):
     """The setting of one run: broker, topics, a folder, and the configuration of the arm."""
 
@@ -41,6 +45,7 @@ class Stage(NamedTuple):
     batch_records: int = 10_000
     batch_wait_ms: int = 20
     id_cache_size: int = 20_000
+    strategy: str = "ring"
     cache_memory_mb: int = 256
     on_duplicate: str = "dead_letter"
     id: str = ""
@@ -223,7 +228,10 @@ address = "{stage.address}"
 output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"
 {_beside(stage)}[addresses."#"]
+strategy = "{stage.strategy}"
 id_cache_size = {stage.id_cache_size}
+window_size = {stage.id_cache_size}
+window_ms = {_WINDOW_MS}
 on_duplicate = "{stage.on_duplicate}"
 {_registry(stage)}""",
         encoding="utf-8",

@@ -1,4 +1,4 @@
-"""Prefilled stores: rings of a stopped group, filled without Kafka, since that would take hours.
+"""Prefilled stores: addresses of a stopped group, filled without Kafka, which would take hours.
 
 The ids are written as segments to the group's store, and to nothing else: the changelog has none of
 them, and a group that loses its disk loses them. What the service reads, and how it decides, is
@@ -6,14 +6,16 @@ the same.
 """
 
 import random
+import time
 from collections.abc import Iterator
 from typing import Final
 
 from bench.arms import Stage
 from bench.workload import Message, Workload, messages
+from ringfence_service.config.addresses import AddressSettings
 from ringfence_service.native.ring import NativeStoredRing
-from ringfence_state.keys import SEGMENTS
-from ringfence_state.model import PackedPositions, PartitionId
+from ringfence_service.native.window import NativeStoredWindow
+from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
 from ringfence_state.rocksdb_store import RocksStores
 from ringfence_state.stored_segments import StoredSegments
 
@@ -22,26 +24,28 @@ _PLENTY_BYTES: Final = 1 << 40
 
 
 def prefill(stage: Stage, ids: int) -> None:
-    """Have the ring of the stage's address hold so many ids more, of partition 0."""
+    """Have the stage's address hold so many ids more, of partition 0."""
     source = PartitionId(stage.input, 0)
     (folder,) = {path.parent for path in (stage.folder / "state").rglob(f"{stage.input}-0")}
     store = RocksStores(folder).open(source)
     position = store.position()
     assert position is not None  # the group has decided a record
-    segments = StoredSegments(
-        source, store, SEGMENTS, stage.address, memory_bytes_max=_PLENTY_BYTES
+    settings = AddressSettings(
+        strategy=stage.strategy, id_cache_size=stage.id_cache_size, window_size=stage.id_cache_size
     )
-    ring = NativeStoredRing(segments)
+    kind, now_ms = settings.remembered_by.kind, time.time_ns() // 1_000_000
+    segments = StoredSegments(source, store, kind, stage.address, memory_bytes_max=_PLENTY_BYTES)
+    form = NativeStoredWindow if stage.strategy == "window" else NativeStoredRing
+    memory = form(segments)
     for first in range(0, ids, _BATCH):
-        draft = ring.draft(stage.id_cache_size, PackedPositions(source))
-        add = draft.native.add
+        draft = memory.begin(settings, PackedPositions(source))
         for number in range(first, min(ids, first + _BATCH)):
-            add(identifier(number), 0, number, number)
+            draft.remember(Claim(identifier(number)), Origin(*source, number, now_ms))
         change = draft.change(stage.address)
         assert change is not None  # all ids are new
         store.apply([*draft.deletions(stage.address), *change.edits], position)
-        ring.apply(change.content)
-    ring.settle()
+        memory.apply(change.content)
+    memory.settle()
     store.close()
 
 

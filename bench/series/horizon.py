@@ -1,7 +1,7 @@
-"""Horizon series: rate, memory, pauses and starts by the number of ids in one ring.
+"""Horizon series: rate, memory, pauses and starts by the number of ids in one address.
 
-The rings are prefilled, see `bench.prefilled`. Each number of ids is measured with copies of recent
-ids, with copies of ids of any age, after a `kill -9`, and with a fifth of the memory.
+Rings and windows are prefilled, see `bench.prefilled`. Each number of ids is measured with copies
+of recent ids, with copies of ids of any age, after a `kill -9`, and with a fifth of the memory.
 """
 
 import math
@@ -11,13 +11,13 @@ import time
 import uuid
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Producer
 
 from bench.arms import RINGFENCE, Stage, running
 from bench.asking import await_ready
-from bench.finding import Figure, Finding, Row
+from bench.finding import Cell, Figure, Finding, Row
 from bench.machine import MIB, disk_bytes, memory
 from bench.prefilled import prefill, with_far_copies
 from bench.progress import Point, pace_from
@@ -46,10 +46,13 @@ _START: Final = "kill -9 to the first verdict, s"
 def horizon(session: Session) -> Finding:
     """Measure one address on one partition with each number of ids."""
     rows: list[Row] = []
-    for ids in IDS:
-        rows.append(_row(session, session.scaled(ids), rows[0] if rows else None))
+    for strategy in ("ring", "window"):
+        least = None
+        for ids in IDS:
+            rows.append(_row(session, strategy, session.scaled(ids), least))
+            least = least or rows[-1]
     return Finding(
-        "Ids in one ring, prefilled",
+        "Ids in one address, prefilled",
         {"addresses": 1, "partitions": 1, "records of each run": session.scaled(STRETCH)},
         rows,
         [
@@ -59,13 +62,15 @@ def horizon(session: Session) -> Finding:
     )
 
 
-def _row(session: Session, ids: int, least: Row | None) -> Row:
+def _row(session: Session, strategy: str, ids: int, least: Row | None) -> Row:
     venue = session.venue
     workload = Workload(records=session.scaled(STRETCH), partitions=1)
     source = f"horizon-{uuid.uuid4().hex[:8]}"
     venue.create(source, 1)
-    needed_mb = math.ceil(memory_bytes(ids, "native", is_window=False) / FULL / MIB)
-    setup = {"id_cache_size": ids, "cache_memory_mb": max(needed_mb, 32)}
+    is_window = strategy == "window"
+    needed_mb = math.ceil(memory_bytes(ids, "native", is_window=is_window) / FULL / MIB)
+    setup: dict[str, Any] = {"id_cache_size": ids, "cache_memory_mb": max(needed_mb, 32)}
+    setup["strategy"] = strategy
     with venue.stage(RINGFENCE, source, 1, **setup) as stage:
         _first_verdict(session, stage)
         began_s = time.monotonic()
@@ -78,8 +83,8 @@ def _row(session: Session, ids: int, least: Row | None) -> Row:
         small = stage._replace(cache_memory_mb=max(1, needed_mb // _SHORT))
         little, _, _ = _decided(session, small, messages(workload._replace(seed=3)))
         disk = disk_bytes(stage.folder / "state")
-    row: dict[str, int | float | None] = {
-        _HELD: ids,
+    row: dict[str, Cell] = {
+        _HELD: f"{strategy}, {ids:,}",
         _NEAR: near,
         _FAR: far,
         _LITTLE: little,
@@ -92,10 +97,11 @@ def _row(session: Session, ids: int, least: Row | None) -> Row:
         for name in (_NEAR, _START):
             row[f"{name.split(',')[0]}, to the fewest ids"] = _ratio(row[name], least[name])
         more = used - float(str(least[_RSS])) * MIB
-        row["memory, bytes an id"] = more / (ids - int(str(least[_HELD])))
+        row["memory, bytes an id"] = more / (ids - session.scaled(IDS[0]))
     row[f"{_FAR}, to near"] = far / near
     row[f"{_LITTLE}, to enough"] = little / near
-    session.say(f"{ids:,} ids held: {near:,.0f}/s, far copies {far:,.0f}/s, {used / MIB:,.0f} MiB")
+    rates = f"{near:,.0f}/s, far copies {far:,.0f}/s"
+    session.say(f"{strategy} of {ids:,} ids: {rates}, {used / MIB:,.0f} MiB")
     return row
 
 

@@ -57,8 +57,8 @@ def plan(request: PlanRequest, screen: CommandOutput) -> None:
     default = f"{found['setting']} = {found['default']:,}"
     if found["default_is_enough"]:
         screen.note(f"The default, {default}, is enough; write less only to save memory.")
-    if found["setting"] == "window_size" and found["cache_memory_mb"] > _DEFAULT_MEMORY_MB:
-        screen.note("A window is held in memory whole; a large ring takes 3 bytes an id.")
+    if _path() == "python" and found["cache_memory_mb"] > _DEFAULT_MEMORY_MB:
+        screen.note("The compiled fast path would keep 3 bytes of an id in memory.")
 
 
 def planned(request: PlanRequest) -> dict[str, Any]:

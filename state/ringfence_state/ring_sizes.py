@@ -1,8 +1,8 @@
 """Ring sizes: the most memory that a full ring takes, by the path that runs and by its form.
 
 The arithmetic is that of the structures themselves:
-`state/ringfence_state/strategies/ring_memory.py` and `state/ringfence_state/id_index.py` for the
-path in Python, `native/ring.h` and `native/runs.h` for compiled code. All segments count as full.
+`state/ringfence_state/strategies/ring_memory.py` for the path in Python, `native/ring.h` and
+`native/runs.h` for compiled code. All segments count as full.
 Sizes are in bytes.
 """
 
@@ -46,7 +46,7 @@ _ROW_BYTES: Final = 8
 
 
 class RingSizes(NamedTuple):
-    """Take a number of ids and the length of each; return the most memory of a ring."""
+    """Take a number of ids and the length of each; return the most memory of a ring or window."""
 
     whole: Callable[[int, int], int]
     """With its ids in memory."""

@@ -19,13 +19,14 @@ from ringfence_state.strategies.base import Forms, StateChange, StrategySettings
 from ringfence_state.strategies.ring import RingDraft
 
 
-class NativeRing(CompiledIds):
-    """A ring with its segments in memory."""
+class _Ring(CompiledIds):
+    """What is the same for all rings, wherever their segments are."""
 
     __slots__ = ()
 
     def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
-        """Begin a batch with this capacity; at most one draft is open at a time."""
+        """Begin a batch, without the segments that were read for the one before."""
+        self.table.drop(0)
         self._row = None
         return NativeRingDraft(self, capacity, packed_positions)
 
@@ -36,18 +37,16 @@ class NativeRing(CompiledIds):
         return self.draft(settings.capacity, packed_positions)
 
 
-class NativeStoredRing(StoredCompiledIds):
-    """A ring whose segments stay in the store, and whose older ids are in runs."""
+class NativeRing(_Ring):
+    """A ring with its segments in memory."""
 
     __slots__ = ()
 
-    def draft(self, capacity: int, packed_positions: PackedPositions) -> "NativeRingDraft":
-        """Begin a batch, without the segments that were read for the one before."""
-        self.table.drop(0)
-        self._row = None
-        return NativeRingDraft(self, capacity, packed_positions)
 
-    begin = NativeRing.begin
+class NativeStoredRing(_Ring, StoredCompiledIds):
+    """A ring whose segments stay in the store, and whose older ids are in runs."""
+
+    __slots__ = ()
 
 
 AnyRing = NativeRing | NativeStoredRing
@@ -58,7 +57,7 @@ class NativeRingDraft(CompiledDraft, RingDraft):
 
     kind = SEGMENTS
 
-    def __init__(self, ring: AnyRing, capacity: int, packed_positions: PackedPositions) -> None:
+    def __init__(self, ring: _Ring, capacity: int, packed_positions: PackedPositions) -> None:
         super().__init__(ring, capacity, packed_positions)
         bounds = ring.next, ring.floor, capacity
         self.native: Any = module().Draft(ring.table, packed_positions.sources, *bounds)
@@ -73,7 +72,7 @@ class NativeRingDraft(CompiledDraft, RingDraft):
 
     def fetch(self, identifier: bytes) -> bool:
         """Read the segments that show whether an id is known; return False if all are at hand."""
-        return not self.renewed and cast("AnyRing", self._ring).fetch(identifier)
+        return not self.renewed and cast("_Ring", self._ring).fetch(identifier)
 
     @property
     def _next(self) -> int:
@@ -83,7 +82,7 @@ class NativeRingDraft(CompiledDraft, RingDraft):
         row = self.native.find(identifier)
         if row is not None:
             return int(self._ring.next + row)
-        number = cast("AnyRing", self._ring).committed(identifier)
+        number = cast("_Ring", self._ring).committed(identifier)
         if number is None or number in self.renewed:
             return None
         return number if number >= self._floor else None

@@ -105,6 +105,10 @@ class NativeStoredWindow(_Window, StoredCompiledIds):
 
     __slots__ = ()
 
+    def __init__(self, segments: StoredSegments) -> None:
+        super().__init__(segments)
+        self.count()
+
 
 class NativeWindowDraft(CompiledDraft):
     """The draft of a batch on a window."""
@@ -298,11 +302,4 @@ def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeWindow:
     return window
 
 
-def stored(segments: StoredSegments) -> NativeStoredWindow:
-    """Load a window whose segments stay in the store."""
-    window = NativeStoredWindow(segments)
-    window.count()
-    return window
-
-
-FORMS: Final = Forms(whole, stored)
+FORMS: Final = Forms(whole, NativeStoredWindow)

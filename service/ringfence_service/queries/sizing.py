@@ -25,7 +25,9 @@ SIZE_MAX: Final = 1_000_000_000
 ID_BYTES: Final = 36
 """The length of the ids with which the figures below were measured: a UUID as text."""
 WINDOW_BYTES: Final = 450
-"""Memory per id of a window. state/ringfence_state/strategies/window.py."""
+"""Memory per id of a window on the path in Python. state/ringfence_state/strategies/window.py."""
+NAME_BYTES: Final = 2
+"""What an id of a window has before it where no publisher is named."""
 STORED_BYTES: Final = 44
 """Bytes per id on disk, and in the changelog; measured: 41 to 44. docs/performance.md, ADR 4."""
 RUN_BYTES: Final = 14.6 * (1 + 1 / EVICTED_PART)
@@ -38,7 +40,7 @@ RING_LOAD_US: Final = 0.7
 A large ring on the compiled path loads the newest ids only. ADR 33.
 """
 WINDOW_LOAD_US: Final = 2.0
-"""The same for a window; measured: 1.8 to 2.5."""
+"""The same for a window on the path in Python; measured: 1.8 to 2.5."""
 _MIB: Final = 1024 * 1024
 
 
@@ -121,7 +123,7 @@ def sized(
         return None
     partitions = max(1, partitions)
     ids = size * partitions
-    is_stored = not is_window and path == "native" and size > WHOLE_IDS_MAX
+    is_stored = path == "native" and size > WHOLE_IDS_MAX
     loaded = YOUNG_IDS * partitions if is_stored else ids
     return RequiredSize(
         ids_needed=needed,
@@ -130,17 +132,23 @@ def sized(
         disk_bytes=ids * STORED_BYTES + (math.ceil(ids * RUN_BYTES) if is_stored else 0),
         changelog_bytes=ids * STORED_BYTES,
         restore_ms=math.ceil(1000 * ids / RESTORED_PER_SECOND),
-        load_ms=math.ceil(loaded * (WINDOW_LOAD_US if is_window else RING_LOAD_US) / 1000),
+        load_ms=math.ceil(loaded * _load_us(path, is_window=is_window) / 1000),
     )
 
 
 def memory_bytes(size: int, path: FastPath, *, is_window: bool) -> int:
-    """Return the most memory that an address takes on one partition once its size is reached."""
-    if is_window:
-        return size * WINDOW_BYTES
-    rings = PYTHON if path == "python" else NATIVE
-    bytes_of = rings.whole if size <= WHOLE_IDS_MAX else rings.stored
-    return bytes_of(size, ID_BYTES)
+    """Return the most memory that an address takes on one partition once its size is reached.
+
+    Each id of a window counts once; an id that is seen again has a second place for a time.
+    """
+    if path == "python":
+        return size * WINDOW_BYTES if is_window else PYTHON.whole(size, ID_BYTES)
+    bytes_of = NATIVE.whole if size <= WHOLE_IDS_MAX else NATIVE.stored
+    return bytes_of(size, ID_BYTES + NAME_BYTES * is_window)
+
+
+def _load_us(path: FastPath, *, is_window: bool) -> float:
+    return WINDOW_LOAD_US if is_window and path == "python" else RING_LOAD_US
 
 
 def round_up(number: int) -> int:

@@ -133,21 +133,21 @@ def test_check_warns_of_an_address_that_does_not_fit_into_one_process(
     config = tmp_path / "ringfence.toml"
     config.write_text(
         '[service]\nworkers = 2\nfast_path = "python"\n[[routes]]\ninputs = ["a"]\n'
-        '[addresses."orders"]\nid_cache_size = 10_000_000\n'
-        '[addresses."large.#"]\nid_cache_size = 5_000_000\n'
+        '[addresses."orders"]\nid_cache_size = 1_000_000\n'
+        '[addresses."large.#"]\nid_cache_size = 400_000\n'
         '[addresses."window"]\nstrategy = "window"\nwindow_size = 300_000\n'
         '[addresses."numbers"]\nstrategy = "sequence"\npublishers_max = 10_000_000\n'
-        '[addresses."#"]\nid_cache_size = 400_000\n'
+        '[addresses."#"]\nid_cache_size = 100_000\n'
     )
     warned = run("check", "--config", str(config), code=1)[1].splitlines()
     assert [line.split(". service", 1)[0] for line in warned] == [
         f"warning: {size}: some {mib} MiB when it is full"
         for size, mib in (
-            ('addresses."orders".id_cache_size is 10,000,000', 177),
+            ('addresses."orders".id_cache_size is 1,000,000', 216),
             ('addresses."window".window_size is 300,000', 129),
         )
     ]
-    assert warned[0].endswith("; set it to 480 or more")
+    assert warned[0].endswith("; set it to 580 or more")
 
 
 def test_a_bridge_with_a_faulty_configuration_ends_with_2(run: Run, faulty: Path) -> None:

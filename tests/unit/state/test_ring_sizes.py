@@ -5,22 +5,33 @@ from typing import Any, cast
 
 import pytest
 
+from ringfence_service.config.addresses import AddressSettings
+from ringfence_service.native.compiled import CompiledIds
 from ringfence_service.native.extension import loaded
 from ringfence_service.native.ring import NativeRing, NativeStoredRing
-from ringfence_service.queries.sizing import ID_BYTES, SIZE_MAX, AcceptRates, memory_bytes, sized
+from ringfence_service.native.window import NativeStoredWindow, NativeWindow
+from ringfence_service.queries.sizing import (
+    ID_BYTES,
+    NAME_BYTES,
+    SIZE_MAX,
+    AcceptRates,
+    memory_bytes,
+    sized,
+)
 from ringfence_state.cache import FULL, WHOLE_IDS_MAX
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import PackedPositions, PartitionId
 from ringfence_state.ring_sizes import NATIVE, PYTHON, slots_max
 from ringfence_state.stored_segments import StoredSegments
+from ringfence_state.strategies.base import CommittedState, Draft
 from ringfence_state.strategies.ring_memory import InMemoryRing
+from ringfence_state.strategies.window import WINDOW
 from tests.support.helpers import some
 from tests.support.native import needs_native
 
 SOURCE = PartitionId("orders", 0)
 MIB = 1024 * 1024
-AnyRing = InMemoryRing | NativeRing | NativeStoredRing
 
 
 def rounded_sizes(least: int) -> Iterator[int]:
@@ -32,16 +43,19 @@ def rounded_sizes(least: int) -> Iterator[int]:
     yield SIZE_MAX
 
 
-def most_bytes(ring: AnyRing, size: int) -> int:
-    """The most that a ring takes, from its first id until all were evicted twice."""
+def most_bytes(memory: CommittedState, size: int, store: MemoryStore) -> int:
+    """The most that a ring or window takes, from its first id until all were evicted twice."""
     most, number = 0, 0
+    limits = AddressSettings(id_cache_size=size, window_size=size)
     while number < 3 * size + 2_000:
-        draft = ring.draft(size, PackedPositions(SOURCE))
+        draft = some(memory.begin(limits, PackedPositions(SOURCE)).by_id)
         batch = [b"%0*d" % (ID_BYTES, n) for n in range(number, number + 512)]
         rows = list(range(number, number + 512))
         assert not any(map(draft.admit, batch, rows, rows))
-        ring.apply(some(draft.change("a")).content)
-        most, number = max(most, ring.memory_bytes), number + 512
+        change = some(cast("Draft", draft).change("a"))
+        store.keep([*cast("Draft", draft).deletions("a"), *change.edits])
+        memory.apply(change.content)
+        most, number = max(most, memory.memory_bytes), number + 512
     return most
 
 
@@ -50,18 +64,22 @@ SIZES = (600, 1_000, 1_365, 1_366, 2_700, 2_731, 5_461, 5_500, 9_000, 10_922, 10
 
 @needs_native
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_a_compiled_ring_takes_at_most_its_size(size: int, is_whole: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    rings = NATIVE.whole if is_whole else NATIVE.stored
-    segments = StoredSegments(SOURCE, MemoryStore(), SEGMENTS, "a")
-    most = most_bytes(NativeRing() if is_whole else NativeStoredRing(segments), size)
-    assert most <= rings(size, ID_BYTES)
+@pytest.mark.parametrize("form", [NativeRing, NativeStoredRing, NativeWindow, NativeStoredWindow])
+def test_a_compiled_ring_or_window_takes_at_most_its_size(
+    size: int, form: type[CompiledIds]
+) -> None:
+    store = MemoryStore()
+    segments = StoredSegments(SOURCE, store, WINDOW if form.is_window else SEGMENTS, "a")
+    memory = form() if form.is_whole else cast("Any", form)(segments)
+    most = most_bytes(cast("CommittedState", memory), size, store)
+    sizes = NATIVE.whole if form.is_whole else NATIVE.stored
+    assert most <= sizes(size, ID_BYTES + NAME_BYTES * form.is_window)
     assert most >= 8 * slots_max(size), "the table has grown to what is said of it"
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_ring_in_python_takes_at_most_its_size(size: int) -> None:
-    most = most_bytes(InMemoryRing(), size)
+    most = most_bytes(InMemoryRing(), size, MemoryStore())
     assert PYTHON.whole(size, ID_BYTES) / 3 < most <= PYTHON.whole(size, ID_BYTES)
 
 

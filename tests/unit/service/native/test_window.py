@@ -97,7 +97,7 @@ class Written:
             return PYTHON.whole(segments.entries())
         if self.form == "whole":
             return compiled.whole(segments.entries())
-        return compiled.stored(segments)
+        return NativeStoredWindow(segments)
 
     def decide(self, sights: list[Sight], time_ms: int, *, committed: bool) -> list[object]:
         """All that a batch shows."""
