@@ -189,6 +189,12 @@ def _registry(stage: Stage) -> str:
     return f'[schema_registry]\nurl = "{stage.registry or registry_url()}"\n'
 
 
+def _limits(stage: Stage) -> str:
+    if stage.strategy == "ring":
+        return f"id_cache_size = {stage.id_cache_size}"
+    return f"window_size = {stage.id_cache_size}\nwindow_ms = {_WINDOW_MS}"
+
+
 def _beside(stage: Stage) -> str:
     if not stage.beside:
         return ""
@@ -229,9 +235,7 @@ output = "{stage.output}"
 dead_letter = "{stage.dead_letter}"
 {_beside(stage)}[addresses."#"]
 strategy = "{stage.strategy}"
-id_cache_size = {stage.id_cache_size}
-window_size = {stage.id_cache_size}
-window_ms = {_WINDOW_MS}
+{_limits(stage)}
 on_duplicate = "{stage.on_duplicate}"
 {_registry(stage)}""",
         encoding="utf-8",
