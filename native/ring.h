@@ -234,6 +234,8 @@ static bool is_segment(PyObject *value, Segment *found)
         if (i + 1 == found->sources_count && length == strlen(HELD) && !memcmp(name, HELD, length))
             found->held = (int64_t)little(source + 2, 4);
     }
+    if (found->held > (int64_t)(found->first + found->count - found->floor))
+        return false;
     if (!found->count)
         return !unread.left;
     if (found->count > SEGMENT_IDS_MAX || !is_column(&unread, found->count, &found->source_indexes) ||
@@ -548,6 +550,15 @@ static PyObject *Table_lend(Table *self, PyObject *value)
     if (self->lent.end - self->lent.start >= LENT_SEGMENTS)
         drop(&self->lent, SIZE_MAX);
     return segment.count && !keep(&self->lent, &segment) ? NULL : Py_NewRef(Py_None);
+}
+
+/* is_segment(value): whether it is a segment that can be read. */
+static PyObject *is_segment_of(PyObject *Py_UNUSED(module), PyObject *value)
+{
+    Segment segment;
+    bool is_good = is_readable(value, &segment);
+    PyErr_Clear();
+    return PyBool_FromLong(is_good);
 }
 
 /* hashed(value): the ids of a segment, 16 bytes each, for a run. */

@@ -1218,6 +1218,7 @@ static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"joined", joined, METH_O, NULL},
                                   {"lookups", lookups_of_process, METH_NOARGS, NULL},
                                   {"names_with_ids", names_with_ids, METH_VARARGS, NULL},
+                                  {"is_segment", is_segment_of, METH_O, NULL},
                                   FUNCTIONS_FOR_TESTS{0}};
 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "ringfence_native", .m_size = -1,

@@ -16,6 +16,13 @@ from ringfence_state.segment import SegmentEntry, end_of, first_of, numbered, ro
 from ringfence_state.store import Store, StoreCorruptError
 
 
+def folder_of(store: Store, begin: bytes) -> Path | None:
+    """Return the folder for files about the segments whose keys begin so; None if it has none."""
+    if store.derived is None:
+        return None
+    return store.derived / hashlib.blake2b(begin, digest_size=16).hexdigest()
+
+
 class StoredSegments:
     """The segments of an address on a deciding partition, as its store has them."""
 
@@ -42,9 +49,7 @@ class StoredSegments:
     @property
     def folder(self) -> Path | None:
         """Where files about these segments may be kept; they are lost together with the store."""
-        if self.store.derived is None:
-            return None
-        return self.store.derived / hashlib.blake2b(self._prefix, digest_size=16).hexdigest()
+        return folder_of(self.store, self._prefix)
 
     def oldest(self, count: int) -> list[tuple[bytes, bytes]]:
         """Return up to so many of the oldest segments; the next `entries` reads only the others."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from ringfence_service.native.extension import loaded
-from ringfence_service.native.runs import RingRuns
+from ringfence_service.native.runs import ReplayedRuns, RingRuns
 from ringfence_state.keys import UnknownFormatError, prefix, unknown
 from ringfence_state.model import Edit, Origin, PackedPositions, PartitionId
 from ringfence_state.segment import (
@@ -26,6 +26,7 @@ from ringfence_state.segment import (
     numbered,
     row_of,
 )
+from ringfence_state.store import Store
 from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.base import StateChange
 from ringfence_state.strategies.ring_admin import stored_bounds
@@ -63,6 +64,17 @@ _NUMBERS_MAX: Final = 1 << 62
 """The extension refuses a segment that begins there: its numbers have a sign."""
 _SEED: Final = os.urandom(16)
 """The secret of hashes that do not outlive the process."""
+
+
+def check(value: bytes) -> None:
+    """Raise UnknownFormatError for a value that is no segment."""
+    if not module().is_segment(value):
+        raise unknown(value)
+
+
+def replayed(store: Store, kind: bytes, *, is_window: bool) -> ReplayedRuns | None:
+    """Return what writes runs while the changelog is replayed into a store that has a folder."""
+    return None if store.derived is None else ReplayedRuns(store, kind, is_window=is_window)
 
 
 def module() -> Any:

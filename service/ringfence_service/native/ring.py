@@ -4,13 +4,16 @@ Invariant: a ring of either form judges like an `InMemoryRing`, and its drafts w
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, cast
 
 from ringfence_service.native.compiled import (
     CompiledDraft,
     CompiledIds,
     StoredCompiledIds,
+    check,
     module,
+    replayed,
 )
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Claim, PackedPositions
@@ -115,4 +118,6 @@ def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeRing:
     return ring
 
 
-FORMS: Final = Forms(whole, NativeStoredRing)
+FORMS: Final = Forms(
+    whole, NativeStoredRing, check, partial(replayed, kind=SEGMENTS, is_window=False)
+)

@@ -12,6 +12,7 @@ import itertools
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -21,10 +22,11 @@ from queue import SimpleQueue
 from typing import Any, ClassVar, Final, NamedTuple
 
 from ringfence_service.native.extension import loaded
+from ringfence_state.model import Edit
 from ringfence_state.ring_sizes import YOUNG_IDS
-from ringfence_state.segment import first_of
-from ringfence_state.store import StoreFailedError, disk_fault_of
-from ringfence_state.stored_segments import StoredSegments
+from ringfence_state.segment import SegmentEntry, first_of, row_of
+from ringfence_state.store import Store, StoreFailedError, disk_fault_of
+from ringfence_state.stored_segments import StoredSegments, folder_of
 
 BUILT_IDS: Final = 1 << 20
 """Number of ids of a run that is made from segments: sorting them takes 40 MiB for a moment."""
@@ -46,6 +48,8 @@ _ID_BYTES: Final = 16
 _SEED_BYTES: Final = 16
 """The key of the hash function (SipHash)."""
 _SUFFIX: Final = ".run"
+_NUMBER_BYTES: Final = 8
+"""The number at the end of the key of a segment."""
 
 
 class IdLookups(NamedTuple):
@@ -304,8 +308,7 @@ class RingRuns:
         return self._mark_of((self._segments.with_number(number), number))
 
     def _mark_of(self, last: tuple[bytes, int]) -> int:
-        identifier, origin = self._segments.row(*last)
-        return _number(repr((identifier, *origin)).encode())
+        return _mark_of(self._segments.row(*last))
 
     def _path(self) -> Path:
         """Return the preliminary name of a new run."""
@@ -320,7 +323,7 @@ class RingRuns:
         return made.run
 
     def _name(self, run: Any) -> Path:
-        return self._folder / f"{run.first}-{run.end}{_SUFFIX}"
+        return self._folder / _name(run.first, run.end)
 
     def _delete(self, run: Any) -> None:
         _unlink(self._name(run))
@@ -342,6 +345,94 @@ class RingRuns:
             raise StoreFailedError(str(error)) from error
 
 
+class _Begun:
+    """The ids of an address that were replayed since its last run."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.ids = bytearray()
+        self.last = b""
+        """The last segment."""
+
+    @property
+    def end(self) -> int:
+        """The number after the last."""
+        return self.first + len(self.ids) // _ID_BYTES
+
+
+class ReplayedRuns:
+    """Runs that are written while a changelog is replayed, so that no record waits for them.
+
+    Addresses are replayed at the same time, and few of them may be large; what was not written is
+    made when an address is loaded.
+    """
+
+    ids_max: ClassVar[int] = 4 * BUILT_IDS
+    """Ids of all addresses that are in no run yet: 64 MiB."""
+
+    def __init__(self, store: Store, kind: bytes, *, is_window: bool) -> None:
+        assert store.derived is not None  # the caller has asked
+        store.derived.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._store, self._kind = store, kind
+        seed = _seed(store.derived / "seed")
+        self._check = _number(seed)
+        self._table = _module().Table(True, True, is_window, seed)  # noqa: FBT003 - as above
+        self._begun: OrderedDict[bytes, _Begun] = OrderedDict()
+        """By the beginning of the keys of an address, the one seen last at the end."""
+        self._count = 0
+        self._written: list[Future[_Made | None]] = []
+
+    def take(self, edits: Sequence[Edit]) -> None:
+        """See the next edits, which the store has applied."""
+        for key, value in edits:
+            if value is not None and key.startswith(self._kind):
+                self._add(key[:-_NUMBER_BYTES], first_of(key), value)
+
+    def _add(self, begin: bytes, first: int, value: bytes) -> None:
+        with suppress(OverflowError):  # loading the address refuses it
+            hashed = self._table.hashed(value)
+            begun = self._begun.get(begin)
+            if begun is None or not begun.first <= first <= begun.end:
+                self._write(begin)
+                begun = self._begun[begin] = _Begun(first)
+            kept = (first - begun.first) * _ID_BYTES  # a segment may be written again
+            self._count += (kept + len(hashed) - len(begun.ids)) // _ID_BYTES
+            begun.ids[kept:] = hashed
+            begun.last = value
+            self._begun.move_to_end(begin)
+            if len(begun.ids) >= RingRuns.built_ids * _ID_BYTES:
+                self._write(begin)
+            while self._count > self.ids_max:
+                self._write(next(iter(self._begun)))
+
+    def _write(self, begin: bytes) -> None:
+        """Have a run of an address written, if it has ids for it."""
+        begun = self._begun.pop(begin, None)
+        if begun is None:
+            return
+        self._count -= begun.end - begun.first
+        folder, check = folder_of(self._store, begin), self._check
+        if folder is None or begun.end - begun.first < RingRuns.young_ids:
+            return
+        mark = _mark_of(row_of(begun.last, begun.end - 1))
+
+        def write() -> None:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = folder / f"{os.getpid()}-{next(_NUMBERS)}.new"
+            _written(path, begun.first, bytes(begun.ids), check, mark)
+            path.rename(folder / _name(begun.first, begun.end))
+
+        self._written.append(_writing().submit(write))
+
+    def finish(self) -> None:
+        """Write what is left, and wait until all is written; an error is met again when loading."""
+        for begin in list(self._begun):
+            self._write(begin)
+        for future in self._written:
+            future.exception()
+        self._written.clear()
+
+
 def to_merge(spans: Sequence[int], young_ids: int) -> slice | None:
     """Return which adjacent runs are to become one, None if none are.
 
@@ -361,6 +452,14 @@ def to_merge(spans: Sequence[int], young_ids: int) -> slice | None:
                 if found is None or cost < least:
                     found, least = slice(start, start + count), cost
     return found
+
+
+def _name(first: int, end: int) -> str:
+    return f"{first}-{end}{_SUFFIX}"
+
+
+def _mark_of(last: SegmentEntry) -> int:
+    return _number(repr((last.identifier, *last.origin)).encode())
 
 
 def _unlink(path: Path) -> None:

@@ -7,15 +7,18 @@ time itself. Invariant: a window judges like a `WindowState`, and each reads wha
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, cast
 
 from ringfence_service.native.compiled import (
     CompiledDraft,
     CompiledIds,
     StoredCompiledIds,
+    check,
     module,
+    replayed,
 )
-from ringfence_state.keys import UnknownFormatError, address_of
+from ringfence_state.keys import address_of
 from ringfence_state.model import (
     Claim,
     Origin,
@@ -90,8 +93,6 @@ class _Window(CompiledIds):
                 part = summary(value)
                 names.update(tuple(part.ids)[max(0, self.floor - part.first) :])
             self.held = len(names)
-        if self.held > self.next - self.floor:
-            raise UnknownFormatError(f"{self.held} ids from {self.floor} to {self.next}")
 
 
 class NativeWindow(_Window):
@@ -302,4 +303,6 @@ def whole(entries: Iterable[tuple[bytes, bytes]]) -> NativeWindow:
     return window
 
 
-FORMS: Final = Forms(whole, NativeStoredWindow)
+FORMS: Final = Forms(
+    whole, NativeStoredWindow, check, partial(replayed, kind=WINDOW, is_window=True)
+)

@@ -18,7 +18,8 @@ from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
 from ringfence_state.keys import UnknownFormatError, address_of
 from ringfence_state.model import Edit, PartitionId
 from ringfence_state.store import Store, StorePosition
-from ringfence_state.strategies.registry import check
+from ringfence_state.strategies.base import Replayed
+from ringfence_state.strategies.registry import check, replayed
 
 _RECORDS_MAX: Final = 5_000
 """Most small records of one read, all of which are applied before the loop goes on.
@@ -37,11 +38,13 @@ class ChangelogReplay:
     end: int
     records: int = 0
     edits: list[Edit] = field(default_factory=list)
+    observers: Sequence[Replayed] = field(init=False)
     reached: int = field(init=False)
     """The offset after the last record, or transaction marker, that was read."""
 
     def __post_init__(self) -> None:
         self.reached = self.position.changelog_next
+        self.observers = replayed(self.store)
 
     @property
     def done(self) -> bool:
@@ -157,6 +160,10 @@ def _apply(replay: ChangelogReplay) -> None:
         # The position's time stays: before the end, tombstones may be missing that expire by then.
         position = replay.position._replace(changelog_next=replay.reached)
         replay.store.apply(replay.edits, position)
+        for observer in replay.observers:
+            observer.take(replay.edits)
+            if position.changelog_next >= replay.end:
+                observer.finish()
         replay.position = position
         replay.records += len(replay.edits)
         replay.edits = []

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import ClassVar, NamedTuple, Protocol
 
 from ringfence_client.headers import Reason
-from ringfence_state.keys import after, prefix
+from ringfence_state.keys import address_of, after, prefix
 from ringfence_state.model import Claim, Edit, Origin, PackedPositions, PartitionId, Rejection
-from ringfence_state.segment import newest_ms_of
+from ringfence_state.segment import decode, newest_ms_of
 from ringfence_state.store import Store
 from ringfence_state.stored_segments import StoredSegments
 
@@ -345,6 +345,22 @@ class Forms(NamedTuple):
     whole: Callable[[Iterable[tuple[bytes, bytes]]], CommittedState]
     stored: Callable[[StoredSegments], CommittedState] | None = None
     """For those with many ids; None if there is no such form."""
+    check: Callable[[bytes], object] = decode
+    """Raises UnknownFormatError for a value that this version did not write."""
+    replayed: "Callable[[Store], Replayed | None]" = lambda _store: None
+    """Returns what is to see the changelog of a store while it is replayed; None if nothing is."""
+
+
+class Replayed(Protocol):
+    """What prepares states while the changelog is replayed into their store."""
+
+    def take(self, edits: Sequence[Edit]) -> None:
+        """See the next edits, which the store has applied."""
+        ...
+
+    def finish(self) -> None:
+        """End: all edits were seen."""
+        ...
 
 
 class Strategy(Protocol):
@@ -389,6 +405,10 @@ class Strategy(Protocol):
 
         Raises UnknownFormatError for an entry that this version did not write.
         """
+        ...
+
+    def check(self, key: bytes, value: bytes) -> None:
+        """Raise UnknownFormatError for an entry that this version did not write."""
         ...
 
     def extent(self, store: Store, address: str, settings: StrategySettings) -> Occupancy | None:
@@ -437,6 +457,11 @@ class HasForms:
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> CommittedState:
         """Return the state of an address with all of its ids in memory, see `Strategy.load`."""
         return self.forms.whole(entries)
+
+    def check(self, key: bytes, value: bytes) -> None:
+        """Raise UnknownFormatError for an entry that this version did not write."""
+        address_of(key)
+        self.forms.check(value)
 
 
 class HeldInMemory:

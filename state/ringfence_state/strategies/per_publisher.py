@@ -352,6 +352,10 @@ class PublisherStrategy(HeldInMemory, Generic[E]):
         """Return whether the claim has what the strategy needs."""
         return self.rule.claims(claim)
 
+    def check(self, key: bytes, value: bytes) -> None:
+        """Raise UnknownFormatError for an entry that this version did not write."""
+        self.load([(key, value)])
+
     @property
     def forms(self) -> Forms:
         """One form: every entry is in memory."""

@@ -5,8 +5,9 @@ from typing import Final
 
 from ringfence_state import pending_group, redrive_progress
 from ringfence_state.keys import UnknownFormatError
+from ringfence_state.store import Store
 from ringfence_state.strategies.audit import AuditRule
-from ringfence_state.strategies.base import Strategy
+from ringfence_state.strategies.base import Replayed, Strategy
 from ringfence_state.strategies.ordered import OrderedRule
 from ringfence_state.strategies.per_publisher import NumberStrategy
 from ringfence_state.strategies.ring_memory import RingStrategy
@@ -39,6 +40,14 @@ def check(key: bytes, value: bytes) -> None:
         return
     for strategy in STRATEGIES.values():
         if strategy.kind == key[:1]:
-            strategy.load([(key, value)])
+            strategy.check(key, value)
             return
     raise UnknownFormatError(key[:64].hex())
+
+
+def replayed(store: Store) -> list[Replayed]:
+    """Return what is to see the changelog of a store while it is replayed."""
+    found = (
+        strategy.forms.replayed(store) for strategy in STRATEGIES.values() if strategy.size_key
+    )
+    return [each for each in found if each is not None]

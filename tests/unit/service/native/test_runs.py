@@ -3,13 +3,13 @@
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import repeat, zip_longest
 from pathlib import Path
 
 import pytest
 
-from ringfence_service.native.ring import NativeStoredRing
-from ringfence_service.native.runs import RingRuns, to_merge
+from ringfence_service.native.ring import FORMS, NativeStoredRing
+from ringfence_service.native.runs import ReplayedRuns, RingRuns, to_merge
 from ringfence_state.cache import Cache
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PackedPositions, PartitionId
@@ -308,6 +308,62 @@ def test_rings_whose_filters_do_not_fit_are_decided_together(
                 assert ring.committed(b"id7") == 7
                 assert ring.committed(b"new") is None
         assert cache.memory_bytes <= without
+
+
+def replayed_into(folder: Path, *changelogs: list[Edit], at_once: int = 7) -> StoreWithFolder:
+    """A store that was restored from changelogs whose records came in turn."""
+    store = StoreWithFolder(folder)
+    (observer,) = (each for each in [FORMS.replayed(store)] if each is not None)
+    edits = [edit for edits in zip_longest(*changelogs) for edit in edits if edit is not None]
+    for at in range(0, len(edits), at_once):
+        store.apply(edits[at : at + at_once], POSITION)
+        observer.take(edits[at : at + at_once])
+    observer.finish()
+    return store
+
+
+def changelog_of(kept: Kept) -> list[Edit]:
+    """What its store holds, as a compacted log has it."""
+    return [Edit(*each) for each in kept.store.scan(b"r")]
+
+
+def test_runs_are_there_as_soon_as_a_changelog_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Kept(tmp_path / "first", 10_000)
+    first.fill(1_000)
+    first.store.apply(forget_all(first.store, "a", [3, 500]), POSITION)
+    second = Kept(tmp_path / "second", 10_000, address="b")
+    second.fill(300)
+    small = Kept(tmp_path / "small", 10_000, address="c")
+    small.fill(10)
+    logs = [changelog_of(each) for each in (first, second, small)]
+    logs[0][5:5] = logs[0][2:5]  # written again, as when they were joined
+    store = replayed_into(tmp_path / "again", *logs)
+    with monkeypatch.context() as patch:
+        patch.setattr(RingRuns, "_build", lambda _self, _table, start, end: max(start, end))
+        for kept in (first, second):
+            kept.store = store
+            kept.start()
+            assert kept.ring.runs > 1
+    known = first.decide([b"id%d" % number for number in range(1_000)])
+    assert [at for at, is_known in enumerate(known) if not is_known] == [3, 500]
+    assert all(second.decide([b"id%d" % number for number in range(300)]))
+    assert len(list((tmp_path / "again").iterdir())) == 3, "the seed, and two folders"
+
+
+def test_addresses_that_are_replayed_beside_many_others_have_what_memory_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ReplayedRuns, "ids_max", 100)
+    rings = [Kept(tmp_path / name, 10_000, address=name) for name in "abcdefgh"]
+    for kept in rings:
+        kept.fill(200)
+    store = replayed_into(tmp_path / "again", *map(changelog_of, rings))
+    for kept in rings:
+        kept.store = store
+        kept.start()
+        assert all(kept.decide([b"id%d" % number for number in range(200)]))
 
 
 YOUNG = 100
