@@ -204,7 +204,8 @@ static bool is_column(Unread *unread, size_t count, Column *found)
     found->base = (int64_t)little(head, 8), found->width = (size_t)(code - CODES);
     if (!(found->distances = taken(unread, count * found->width)))
         return false;
-    for (size_t row = 0; row < count; row++)
+    bool may_overflow = found->width == 8 || found->base > INT64_MAX - UINT32_MAX;
+    for (size_t row = 0; may_overflow && row < count; row++)
         if (little(found->distances + row * found->width, found->width) >
             (uint64_t)INT64_MAX - (uint64_t)found->base)
             return false;
@@ -244,6 +245,11 @@ static bool is_segment(PyObject *value, Segment *found)
         !is_column(&unread, found->count, &found->lengths))
         return false;
     found->ids = unread.at;
+    if (!found->source_indexes.width && !found->lengths.width) { /* most segments: all rows are alike */
+        int64_t length = found->lengths.base;
+        return found->source_indexes.base >= 0 && found->source_indexes.base < found->sources_count &&
+               length >= 0 && (uint64_t)length <= unread.left && length * found->count == (int64_t)unread.left;
+    }
     for (uint32_t row = 0; row < found->count; row++) {
         int64_t source = item(&found->source_indexes, row), length = item(&found->lengths, row);
         if (source < 0 || source >= found->sources_count || length < 0 ||
@@ -257,7 +263,9 @@ static Entry entry_at(const Segment *segment, size_t row)
 {
     const char *id = (const char *)segment->ids;
     const unsigned char *source = segment->sources;
-    for (size_t i = 0; i < row; i++)
+    if (!segment->lengths.width)
+        id += (int64_t)row * segment->lengths.base;
+    for (size_t i = 0; segment->lengths.width && i < row; i++)
         id += item(&segment->lengths, i);
     for (int64_t i = item(&segment->source_indexes, row); i; i--)
         source += 6 + little(source, 2);
@@ -540,16 +548,20 @@ static PyObject *Table_join(Table *self, PyObject *args)
     return taken_over(self, value, known);
 }
 
-/* lend(value): keep a segment that holds older ids until the next batch, so that their duplicates are
- * decided here. The memory that is counted does not include it. */
-static PyObject *Table_lend(Table *self, PyObject *value)
+/* lend(value, number): keep a segment that holds older ids until the next batch, so that their duplicates
+ * are decided here; false if it has not got this number. The memory that is counted does not include it. */
+static PyObject *Table_lend(Table *self, PyObject *args)
 {
     Segment segment;
-    if (!is_readable(value, &segment))
+    PyObject *value;
+    unsigned long long number;
+    if (!PyArg_ParseTuple(args, "OK", &value, &number) || !is_readable(value, &segment))
         return NULL;
+    if (number < segment.first || number - segment.first >= segment.count)
+        Py_RETURN_FALSE;
     if (self->lent.end - self->lent.start >= LENT_SEGMENTS)
         drop(&self->lent, SIZE_MAX);
-    return segment.count && !keep(&self->lent, &segment) ? NULL : Py_NewRef(Py_None);
+    return keep(&self->lent, &segment) ? Py_NewRef(Py_True) : NULL;
 }
 
 /* is_segment(value): whether it is a segment that can be read. */
@@ -778,6 +790,7 @@ typedef struct {
     Text ids;
     size_t count, room;
     uint64_t next, floor, capacity; /* `next` is the number of the first row */
+    uint64_t serial;                /* no other draft of the process has it */
     bool has_renewed;               /* a committed id is to be treated as new */
     Window window;                  /* if the table is that of a window */
 } Draft;
@@ -794,7 +807,8 @@ static PyObject *Draft_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     if (!self)
         return NULL;
     self->table = (Table *)Py_NewRef(table), self->sources = Py_NewRef(sources);
-    self->next = next, self->floor = floor, self->capacity = capacity;
+    static uint64_t drafts;
+    self->next = next, self->floor = floor, self->capacity = capacity, self->serial = ++drafts;
     return (PyObject *)self;
 }
 

@@ -146,6 +146,7 @@ static PyObject *Lane_passed(Lane *self, PyObject *Py_UNUSED(none))
 
 /* Records. */
 
+enum { UNKNOWN = -1, UNSURE = -2, IMPORTED = -1 };
 enum { PYTHON, SEND, SENT, DROP }; /* what becomes of a row: Python decides it, or it goes on, or not */
 enum { L_OFFSET, L_TIMESTAMP, L_ID, L_ORIGINAL }; /* what differs from letter to letter */
 enum { HEADER_OVERHEAD_BYTES = 300, ID_BYTES_MAX = 64, NAMES_MAX = 32, DIGITS_MAX = 18 };
@@ -170,6 +171,8 @@ typedef struct {
     uint32_t header_count; /* without a stripped origin */
     bool is_ascii, is_stripped, is_prepared;
     uint8_t fate;
+    uint64_t looked_by;     /* the draft whose committed ids were searched for its id; 0: none */
+    int64_t candidate;      /* the only number that its id may have there; UNKNOWN: none, UNSURE: several */
 } Row;
 
 typedef struct {
@@ -553,25 +556,34 @@ static void follow(Row *row, PyObject *lane, const char *topic, const char *inpu
     row->partition = partition, row->fate = SEND, row->sent_time = time > 0 ? time : 0;
 }
 
-enum { UNKNOWN = -1, UNSURE = -2, IMPORTED = -1 };
-
 /* The number of an id that is held, or UNKNOWN; UNSURE if only Python can tell. */
-static int64_t number_of(const Draft *self, const char *id, size_t length, uint64_t hash, Entry *found)
+static int64_t number_of(const Draft *self, const char *id, size_t length, uint64_t hash, const Row *row,
+                         Entry *found)
 {
     Search search;
     uint64_t least = least_of(self);
-    begin_search(&search, self->table, hash, least, self->next);
+    bool is_known = row->looked_by == self->serial && row->candidate != UNSURE;
+    if (!is_known)
+        begin_search(&search, self->table, hash, least, self->next);
     int64_t number = row_of(self, id, length, tag_of(hash));
     if (number >= 0) {
-        const Added *row = &self->rows[number];
+        const Added *at = &self->rows[number];
         long long partition;
         Py_ssize_t topic_length;
-        if (!PyArg_ParseTuple(PyList_GetItem(self->sources, row->source), "s#L", &found->topic,
+        if (!PyArg_ParseTuple(PyList_GetItem(self->sources, at->source), "s#L", &found->topic,
                               &topic_length, &partition))
             return UNSURE;
         found->topic_length = (size_t)topic_length, found->partition = partition;
-        found->offset = row->offset, found->time = row->time;
+        found->offset = at->offset, found->time = at->time;
         return (int64_t)self->next + number;
+    }
+    if (is_known) {
+        if (row->candidate < 0 || (uint64_t)row->candidate < least)
+            return UNKNOWN;
+        const Segment *segment = segment_with(self->table, (uint64_t)row->candidate);
+        if (!segment || self->has_renewed)
+            return UNSURE;
+        return has_id(segment, (uint64_t)row->candidate, id, length, found) ? row->candidate : UNKNOWN;
     }
     /* An id that was made new, or was seen again, is in older segments too; the newest number counts. */
     int64_t newest = UNKNOWN, unread = UNKNOWN;
@@ -586,6 +598,54 @@ static int64_t number_of(const Draft *self, const char *id, size_t length, uint6
             newest = number, *found = entry, search.floor = (uint64_t)number + 1;
     }
     return search.is_damaged || unread > newest ? UNSURE : newest;
+}
+
+/* The name under which the id of a record is remembered: that of a window has no publisher. */
+typedef struct {
+    char bytes[2 + ID_BYTES_MAX];
+    const char *text;
+    size_t length;
+    uint64_t hash;
+} Name;
+
+static void name_in(Name *self, const Draft *draft, const Header *id)
+{
+    size_t head = draft->table->is_window ? sizeof self->bytes - ID_BYTES_MAX : 0;
+    self->text = id->value, self->length = head + id->length;
+    if (head) {
+        memset(self->bytes, 0, head), memcpy(self->bytes + head, id->value, id->length);
+        self->text = self->bytes;
+    }
+    self->hash = hash_of(draft->table->seed, self->text, self->length);
+}
+
+/* Search committed ids for those of the records from `at` on, and list the numbers whose segments are to
+ * be read, each with where its segment began; so that many are read at once. */
+static bool looked_ahead(Piece *self, Py_ssize_t at, Py_ssize_t end, PyObject *lanes, const char *field,
+                         const Names *names, PyObject *lane, PyObject *wanted)
+{
+    const Draft *draft = ((Lane *)lane)->draft;
+    for (; at < end && PyList_Size(wanted) < LENT_SEGMENTS; at++) {
+        Row *row = &self->rows[at];
+        Header id, value = field_of(row, field);
+        if (!is_plain(row, names, &id) || !id.value || entry_of(lanes, &value) != lane)
+            continue;
+        Name name;
+        Search search;
+        int64_t number;
+        name_in(&name, draft, &id);
+        begin_search(&search, draft->table, name.hash, least_of(draft), draft->next);
+        row->looked_by = draft->serial, row->candidate = UNKNOWN;
+        while ((number = next_found(&search)) >= 0) {
+            row->candidate = row->candidate == UNKNOWN ? number : UNSURE;
+            if (!segment_with(draft->table, (uint64_t)number) &&
+                !listed(wanted, Py_BuildValue("LK", (long long)number,
+                                              first_of_found(&search, (uint64_t)number))))
+                return false;
+        }
+        row->looked_by = search.is_damaged ? 0 : row->looked_by;
+    }
+    return !PyErr_Occurred();
 }
 
 /* Note that a duplicate was seen: its id has the origin of the original, and this time. */
@@ -652,17 +712,18 @@ static bool repeats(Row *row, Lane *lane, const Header *id, int64_t number, cons
 
 /* admit(start, end, lanes, field, names, source, now, distances, repeated, time): decide plain records, whose
  * ids are new or known for certain, or that pass without one, up to the first record that Python has to
- * decide: one that is not plain, or whose address has no lane, or whose id may be known. Returns its index, the time, and its
- * id in the last case. If the list `repeated` is empty, the index of the first duplicate goes there, with
- * topic, partition, offset and time of its original. */
+ * decide: one that is not plain, or whose address has no lane, or whose id may be known. Returns its index,
+ * the time, and in the last case its id and the numbers whose segments would tell, for records behind it
+ * too. If the list `repeated` is empty, the index of the first duplicate goes there, with topic, partition,
+ * offset and time of its original. */
 static PyObject *Piece_admit(Piece *self, PyObject *args)
 {
     Py_ssize_t start, end, at, source;
-    PyObject *lanes, *distances, *repeated, *found = NULL, *doubtful = NULL;
+    PyObject *lanes, *distances, *repeated, *found = NULL, *doubtful = NULL, *wanted = NULL;
     const char *field;
     Names names;
     long long now, time;
-    char unnamed[2 + ID_BYTES_MAX] = {0}; /* an id of a window, without a publisher */
+    Name name;
     if (!PyArg_ParseTuple(args, "nnO!zO&nLO!O!L", &start, &end, &PyDict_Type, &lanes, &field, names_of,
                           &names, &source, &now, &PyList_Type, &distances, &PyList_Type, &repeated,
                           &time) ||
@@ -691,12 +752,8 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
         }
         Draft *draft = lane->draft;
         bool is_window = draft->table->is_window;
-        const char *name = is_window ? unnamed : id.value;
-        size_t length = id.length + (is_window ? sizeof unnamed - ID_BYTES_MAX : 0);
-        if (is_window)
-            memcpy(unnamed + sizeof unnamed - ID_BYTES_MAX, id.value, id.length);
-        uint64_t hash = hash_of(draft->table->seed, name, length);
-        int64_t number = number_of(draft, name, length, hash, &original), known = number;
+        name_in(&name, draft, &id);
+        int64_t number = number_of(draft, name.text, name.length, name.hash, row, &original), known = number;
         if (is_window && number >= 0 && is_old(original.time, time, draft->window.lasts_ms))
             known = UNKNOWN;
         if (known >= 0 && repeats(row, lane, &id, known, &original, now, time, distances)) {
@@ -708,21 +765,26 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
                                                 (long long)original.time)))
                 break;
             if (is_window && draft->window.refreshes &&
-                !seen_again(draft, name, length, hash, number, &original, time))
+                !seen_again(draft, name.text, name.length, name.hash, number, &original, time))
                 break;
             continue;
         }
         Added new = {.offset = row->own_offset, .time = time, .source = (uint32_t)source};
-        if (known != UNKNOWN || !(is_window ? seen_now(draft, name, length, hash, new, number)
-                                            : added(draft, name, length, tag_of(hash), new, -1))) {
+        if (known != UNKNOWN ||
+            !(is_window ? seen_now(draft, name.text, name.length, name.hash, new, number)
+                        : added(draft, name.text, name.length, tag_of(name.hash), new, -1))) {
+            wanted = PyList_New(0);
+            if (wanted && number == UNSURE && row->looked_by != draft->serial)
+                looked_ahead(self, at, end, lanes, field, &names, found, wanted);
             doubtful = bytes_of(id.value, id.length);
             break;
         }
         follow(row, found, lane->topic, NULL, row->key ? lane->keyed : lane->unkeyed, row->time);
     }
     if (PyErr_Occurred())
-        return Py_XDECREF(doubtful), NULL;
-    return Py_BuildValue("nLN", at, time, doubtful ? doubtful : Py_NewRef(Py_None));
+        return Py_XDECREF(doubtful), Py_XDECREF(wanted), NULL;
+    return Py_BuildValue("nLNN", at, time, doubtful ? doubtful : Py_NewRef(Py_None),
+                         wanted ? wanted : Py_NewRef(Py_None));
 }
 
 /* forward(start, end, partitions, field, topic, input): send records to the partition of a field's
@@ -1160,7 +1222,7 @@ static PyObject *client_of(PyObject *Py_UNUSED(module), PyObject *args)
 static PyMethodDef Table_methods[] = {
     METHOD(Table, hashed, METH_O), METHOD(Table, drop, METH_O), METHOD(Table, value, METH_O),
     METHOD(Table, numbers, METH_VARARGS), METHOD(Table, tail, METH_VARARGS),
-    METHOD(Table, join, METH_VARARGS), METHOD(Table, lend, METH_O), METHOD(Table, young, METH_NOARGS),
+    METHOD(Table, join, METH_VARARGS), METHOD(Table, lend, METH_VARARGS), METHOD(Table, young, METH_NOARGS),
     METHOD(Table, ids, METH_NOARGS), METHOD(Table, has, METH_O), METHOD(Table, attach, METH_VARARGS), {0}};
 static PyMethodDef Run_methods[] = {METHOD(Run, map, METH_O), {0}};
 static PyMethodDef Merge_methods[] = {METHOD(Merge, step, METH_O), {0}};
@@ -1210,7 +1272,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/ringfence_service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 8 };
+enum { INTERFACE = 9 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},

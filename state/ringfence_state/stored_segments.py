@@ -83,14 +83,16 @@ class StoredSegments:
             return None
         return first_of(segment_key)
 
-    def with_number(self, number: int, first: int | None = None) -> bytes:
-        """Return the segment that has a number; `first` is where it probably begins."""
-        value = None if first is None else self.store.get(numbered(self._prefix, first))
-        if first is None or value is None or not first <= number < end_of(value):
-            segment_key = numbered(self._prefix, self.first_with(number))
-            value = self.store.get(segment_key)
-            if value is None:
-                raise self.damage(f"segment {segment_key.hex()} is missing")
+    def at(self, first: int) -> bytes | None:
+        """Return the segment that begins with a number; None if none does."""
+        return self.store.get(numbered(self._prefix, first))
+
+    def with_number(self, number: int) -> bytes:
+        """Return the segment that has a number."""
+        first = self.first_with(number)
+        value = self.at(first)
+        if value is None:
+            raise self.damage(f"the segment from {first} on is missing")
         return value
 
     def span(self) -> int:

@@ -300,15 +300,17 @@ class Evaluator:
         for end in (*apart, len(records)):
             run = records.part(0, end)
             while row <= end:
-                at, progress.time_ms, known = run.admit(row, *rules, progress.time_ms)
+                at, progress.time_ms, known, wanted = run.admit(row, *rules, progress.time_ms)
                 if self._repeated and self._wants_samples:
                     self._sample_row(columns, records)
                 progress.send(records, row, at)
                 if at == len(records) or (others > _OTHERS_MAX and 2 * others > at):
                     return at
-                if known is not None and at != fetched and self._draft_of(columns, at).fetch(known):
-                    fetched = row = at  # compiled code can decide it now, unless it has too many
-                    continue
+                if known is not None and at != fetched:
+                    draft = self._draft_of(columns, at)
+                    if draft.fetch(known, wanted or ()):
+                        fetched = row = at  # it can be decided now, unless it has too many
+                        continue
                 row = at + 1
                 if known is None or not self._is_known(columns, at, known):
                     # Apart, not plain, of an address that is not open yet, or new in spite of its

@@ -201,8 +201,11 @@ class CompiledIds:
         """Return the origin of the committed id with this number."""
         return self._row_of(number).origin
 
-    def fetch(self, identifier: bytes) -> bool:
+    def fetch(self, identifier: bytes, wanted: Sequence[tuple[int, int]] = ()) -> bool:
         """Have the segments at hand that tell which is an id's last number; False if all are."""
+        if wanted:
+            self.table.drop(0)  # so that there is room for all of them
+            return sum(self._lend(*each) for each in wanted) > 0
         found, is_lent = self._found(identifier), False
         for number, first in found:
             is_lent = self._lend(number, first) or is_lent
@@ -347,7 +350,9 @@ class StoredCompiledIds(CompiledIds):
         if self.table.has(number):
             return False
         try:
-            self.table.lend(self._segments.with_number(number, first))
+            value = self._segments.at(first)
+            if value is None or not self.table.lend(value, number):
+                self.table.lend(self._segments.with_number(number), number)
         except (ValueError, OverflowError) as error:
             raise self._segments.damage(error) from error
         return True
@@ -367,8 +372,11 @@ class CompiledDraft:
     _ring: Any
     _packed_positions: PackedPositions
 
-    def fetch(self, identifier: bytes) -> bool:
-        """Read what shows whether an id is known; return False if all of it is at hand."""
+    def fetch(self, identifier: bytes, wanted: Sequence[tuple[int, int]]) -> bool:
+        """Read what shows whether an id is known; return False if all of it is at hand.
+
+        `wanted` are numbers whose segments are known to be needed, with where they probably begin.
+        """
         raise NotImplementedError
 
     def judge_at(self, identifier: bytes, time_ms: int) -> int | None:

@@ -4,7 +4,7 @@ Executors of Spark import this with the rules, and have no Kafka client.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, overload
 
 from ringfence_client.headers import Headers
 from ringfence_service.kafka.model import UNREADABLE
@@ -12,6 +12,20 @@ from ringfence_state.model import PartitionId
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+
+class Admitted(NamedTuple):
+    """How far compiled code has decided records."""
+
+    at: int
+    """The index of the first record that Python has to decide."""
+    time_ms: int
+    """The partition time before it."""
+    doubtful: bytes | None
+    """Its id, if compiled code only cannot tell whether that is known."""
+    wanted: Sequence[tuple[int, int]] | None
+    """Then the numbers whose segments would tell, and where these probably begin; for the next
+    records too, if they are of the same address."""
 
 
 class PieceRecord:
@@ -147,14 +161,10 @@ class Records(Column, Sequence[PieceRecord]):
             yield input_partition, records, _numbers(own_offsets)[: len(records)]
             start = end
 
-    def admit(self, start: int, *rules: object) -> tuple[int, int, bytes | None]:
-        """Decide plain records from `start` on, whose ids are new or certainly known.
-
-        Return the index of the first record that Python has to decide, the partition time before
-        it, and its id if compiled code only cannot tell whether that is known.
-        """
-        at, time_ms, known = self.piece.admit(self.start + start, self.end, *rules)
-        return at - self.start, time_ms, known
+    def admit(self, start: int, *rules: object) -> Admitted:
+        """Decide plain records from `start` on, whose ids are new or certainly known."""
+        at, *rest = self.piece.admit(self.start + start, self.end, *rules)
+        return Admitted(at - self.start, *rest)
 
     def forward(self, start: int, *rules: object) -> int:
         """Forward records from `start` on; return the first whose partition is not known."""

@@ -3,7 +3,7 @@
 Invariant: a ring of either form judges like an `InMemoryRing`, and its drafts write the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -73,9 +73,9 @@ class NativeRingDraft(CompiledDraft, RingDraft):
             self.native.add(identifier, *PackedPositions.parts(packed_position), time_ms)
         return number
 
-    def fetch(self, identifier: bytes) -> bool:
+    def fetch(self, identifier: bytes, wanted: Sequence[tuple[int, int]]) -> bool:
         """Read the segments that show whether an id is known; return False if all are at hand."""
-        return not self.renewed and cast("_Ring", self._ring).fetch(identifier)
+        return not self.renewed and cast("_Ring", self._ring).fetch(identifier, wanted)
 
     @property
     def _next(self) -> int:

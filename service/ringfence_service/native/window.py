@@ -154,9 +154,9 @@ class NativeWindowDraft(CompiledDraft):
         """Restart the time of a known id without a publisher, if windows of the address do so."""
         self._refresh(name_of(Claim(identifier)), number, time_ms)
 
-    def fetch(self, identifier: bytes) -> bool:
+    def fetch(self, identifier: bytes, wanted: Sequence[tuple[int, int]]) -> bool:
         """Read what shows whether an id is known, and which is the eldest of a full window."""
-        is_read = bool(self._ring.fetch(name_of(Claim(identifier))))
+        is_read = bool(self._ring.fetch(name_of(Claim(identifier)), wanted))
         _, held, _ = self.native.standing()
         while held >= self._settings.window_size and self.native.eldest() is None:
             self._supply()
