@@ -40,7 +40,7 @@ unit: .venv/dev .venv/docs/made ## unit tests alone
 
 sanitized: .venv/dev ## the tests of the compiled fast path under AddressSanitizer and UndefinedBehaviorSanitizer (needs gcc)
 	NATIVE_FLAGS="-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" $(BIN)/python -m pytest -q tests/unit/service/native
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" $(BIN)/python -m pytest -q -m "not long" tests/unit/service/native
 
 broker: .venv/demo ## start the development broker and print its address
 	$(BIN)/ringfence broker up

@@ -235,7 +235,7 @@ static bool is_segment(PyObject *value, Segment *found)
         if (i + 1 == found->sources_count && length == strlen(HELD) && !memcmp(name, HELD, length))
             found->held = (int64_t)little(source + 2, 4);
     }
-    if (found->held > (int64_t)(found->first + found->count - found->floor))
+    if (found->held >= 0 && found->held > (int64_t)(found->first + found->count - found->floor))
         return false;
     if (!found->count)
         return !unread.left;
@@ -672,6 +672,7 @@ static uint64_t lookups, lookups_in_files;
 typedef struct {
     const Table *table;
     uint64_t hash, bits, floor, end;
+    uint64_t own;     /* a number of the id: the run that has it is not searched unless it is marked */
     size_t seen;      /* of the slots */
     size_t left;      /* runs, the last of which comes next */
     bool is_in_run, is_damaged, has_read;
@@ -681,6 +682,7 @@ typedef struct {
 static void begin_search(Search *self, const Table *table, uint64_t hash, uint64_t floor, uint64_t end)
 {
     self->table = table, self->hash = hash, self->floor = floor, self->end = end, self->seen = 0;
+    self->own = UINT64_MAX;
     self->is_in_run = self->is_damaged = self->has_read = false;
     lookups += table->has_runs;
     self->bits = bits_of(hash >> 16);
@@ -700,9 +702,11 @@ static int64_t next_found(Search *self)
     uint64_t young = max_of(self->floor, self->table->young);
     int64_t number = next_of(&self->table->slots, tag_of(self->hash), young, self->end, &self->seen);
     while (number < 0 && self->left) {
-        const RunFile *run = self->table->files[self->left - 1];
+        RunFile *run = self->table->files[self->left - 1];
         if (!self->is_in_run) {
-            int answer = run->head.end > self->floor ? may_have(run, self->hash >> 16, self->bits) : 0;
+            bool is_own = run->head.first <= self->own && self->own < run->head.end &&
+                          !is_marked(run, self->own);
+            int answer = run->head.end <= self->floor || is_own ? 0 : may_have(run, self->hash >> 16, self->bits);
             if (answer || !run->mapped)
                 note_read(self);
             self->is_damaged = self->is_damaged || answer < 0;

@@ -87,8 +87,9 @@ static uint64_t sum_of_bytes(const void *bytes, size_t length)
     return sum_of(&sum);
 }
 
-/* The file: a page with its head, the filter, pages of entries, the directory. All numbers are in
- * the machine's order; on one of the other order the head's first field differs. */
+/* The file: a page with its head, the filter, pages of entries, the directory, and marks if there are any:
+ * a bit for each number that has no entry, or whose id may have a later number in the same run. All numbers
+ * are in the machine's order; on one of the other order the head's first field differs. */
 
 enum {
     PAGE_BYTES = 4096,
@@ -98,12 +99,13 @@ enum {
     STREAM_BYTES = 1 << 16,
 };
 
-#define RUN_MAGIC 0x316e75722d666e72 /* "rnf-run1" */
+#define RUN_MAGIC 0x326e75722d666e72 /* "rnf-run2" */
 #define DAMAGED EBADMSG
 
 typedef struct {
     uint64_t magic, check, first, end, count, blocks, pages, mark, filter_sum, directory_sum;
-    uint64_t unused[5], sum;
+    uint64_t marks, marks_sum; /* how many numbers are marked */
+    uint64_t unused[3], sum;
 } Head;
 
 _Static_assert(sizeof(Head) % BLOCK_BYTES == 0, "a head is summed in blocks");
@@ -129,6 +131,10 @@ static uint64_t directory_bytes(const Head *head)
 }
 
 static uint64_t directory_at(const Head *head) { return pages_at(head) + head->pages * PAGE_BYTES; }
+
+static uint64_t marks_at(const Head *head) { return directory_at(head) + directory_bytes(head); }
+
+static uint64_t marks_bytes(uint64_t numbers) { return (numbers / 8 / BLOCK_BYTES + 1) * BLOCK_BYTES; }
 
 /* Blocks are in the order of the hashes, so a filter is written as its entries are. */
 static uint64_t block_of(uint64_t hash48, uint64_t blocks)
@@ -241,7 +247,9 @@ typedef struct {
 typedef struct {
     int file;
     Head head;
-    uint64_t *directory, block[BLOCK_WORDS], block_at;
+    uint64_t *directory, block[BLOCK_WORDS], block_at, last_hash;
+    uint32_t last_row;
+    unsigned char *marks; /* of all numbers */
     size_t room;
     Sum filter_sum;
     Page page;
@@ -285,12 +293,23 @@ static Writer *begin_run(int file, uint64_t first, uint64_t end, uint64_t count,
         return NULL;
     self->file = file;
     self->head = (Head){.magic = RUN_MAGIC, .check = check, .first = first, .end = end, .mark = mark};
+    if (!(self->marks = calloc(1, marks_bytes(end - first)))) {
+        free(self);
+        return NULL;
+    }
     self->head.blocks = count * BITS_PER_ID / (8 * BLOCK_BYTES) + 1;
     self->filter.at = PAGE_BYTES, self->pages.at = pages_at(&self->head);
     return self;
 }
 
-/* Add an entry; hashes must not descend. */
+static void mark_row(Writer *self, uint64_t row)
+{
+    unsigned char bit = (unsigned char)(1 << row % 8);
+    self->head.marks += !(self->marks[row / 8] & bit);
+    self->marks[row / 8] |= bit;
+}
+
+/* Add an entry; hashes must not descend, nor numbers of one hash. */
 static int put_entry(Writer *self, uint64_t hash48, uint32_t row, uint16_t distance)
 {
     int error = 0;
@@ -314,7 +333,9 @@ static int put_entry(Writer *self, uint64_t hash48, uint32_t row, uint16_t dista
     }
     unsigned char *entry = self->page.entries + self->page.count++ * ENTRY_BYTES;
     memcpy(entry, &hash48, 6), memcpy(entry + 6, &row, 4), memcpy(entry + 10, &distance, 2);
-    self->head.count++;
+    if (self->head.count && hash48 == self->last_hash)
+        mark_row(self, self->last_row);
+    self->head.count++, self->last_hash = hash48, self->last_row = row;
     return 0;
 }
 
@@ -337,7 +358,11 @@ static int end_run(Writer *self)
     self->head.directory_sum = sum_of_bytes(directory, length);
     if (!error)
         error = write_all(self->file, directory, length, directory_at(&self->head));
-    if (!error && ftruncate(self->file, (off_t)(directory_at(&self->head) + length)))
+    size_t marks = self->head.marks ? marks_bytes(self->head.end - self->head.first) : 0;
+    self->head.marks_sum = sum_of_bytes(self->marks, marks);
+    if (!error)
+        error = write_all(self->file, self->marks, marks, marks_at(&self->head));
+    if (!error && ftruncate(self->file, (off_t)(marks_at(&self->head) + marks)))
         error = errno; /* a run without entries ends behind what was written */
     self->head.sum = sum_of_head(&self->head);
     return error ? error : write_all(self->file, &self->head, sizeof self->head, 0);
@@ -346,7 +371,7 @@ static int end_run(Writer *self)
 static void free_writer(Writer *self)
 {
     if (self)
-        free(self->directory);
+        free(self->directory), free(self->marks);
     free(self);
 }
 
@@ -385,6 +410,9 @@ static int write_run(int file, uint64_t first, const Hashed *ids, size_t numbers
     Writer *writer = rows ? begin_run(file, first, first + numbers, count, check, mark) : NULL;
     int error = writer ? 0 : ENOMEM;
     Hashed *sorted = writer ? sorted_by_hash(rows, rows + numbers, count) : NULL;
+    for (size_t i = 0; !error && i < numbers; i++)
+        if (!ids[i].hash)
+            mark_row(writer, i);
     for (size_t i = 0; !error && i < count; i++)
         error = put_entry(writer, sorted[i].hash >> 16, sorted[i].row, (uint16_t)sorted[i].distance);
     error = error ? error : end_run(writer);
@@ -399,6 +427,8 @@ typedef struct {
     Head head;
     uint64_t *directory;
     const char *mapped; /* the head and the filter; NULL: the filter is read for each id */
+    unsigned char marks[BLOCK_BYTES]; /* those read last */
+    uint64_t marks_from;              /* which block of them that is; UINT64_MAX: none */
 } RunFile;
 
 static void close_run(RunFile *self)
@@ -442,12 +472,38 @@ static int check_filter(const RunFile *self)
     return error ? error : sum_of(&sum) == self->head.filter_sum ? 0 : DAMAGED;
 }
 
+static int check_marks(const RunFile *self)
+{
+    uint64_t length = self->head.marks ? marks_bytes(self->head.end - self->head.first) : 0;
+    char *marks = malloc(length + 1);
+    int error = marks ? read_all(self->file, marks, length, marks_at(&self->head)) : ENOMEM;
+    if (!error && sum_of_bytes(marks, length) != self->head.marks_sum)
+        error = DAMAGED;
+    free(marks);
+    return error;
+}
+
+/* Whether a number is marked; -1 if that cannot be read. */
+static int is_marked(RunFile *self, uint64_t number)
+{
+    uint64_t row = number - self->head.first, block = row / 8 / BLOCK_BYTES;
+    if (!self->head.marks)
+        return false;
+    if (block != self->marks_from) {
+        self->marks_from = UINT64_MAX;
+        if (read_all(self->file, self->marks, BLOCK_BYTES, marks_at(&self->head) + block * BLOCK_BYTES))
+            return -1;
+        self->marks_from = block;
+    }
+    return self->marks[row / 8 % BLOCK_BYTES] >> row % 8 & 1;
+}
+
 /* Open a run and check all but its pages, which are checked when they are read. */
 static int open_run(RunFile *self, int file, uint64_t check)
 {
     struct stat status;
     Head *head = &self->head;
-    *self = (RunFile){.file = file};
+    *self = (RunFile){.file = file, .marks_from = UINT64_MAX};
     int error = fstat(file, &status) ? errno : read_all(file, head, sizeof *head, 0);
     if (error)
         return error;
@@ -455,14 +511,15 @@ static int open_run(RunFile *self, int file, uint64_t check)
     if (head->magic != RUN_MAGIC || head->check != check || head->sum != sum_of_head(head) ||
         head->first > head->end || head->end - head->first > UINT32_MAX ||
         size / BLOCK_BYTES < head->blocks || size / PAGE_BYTES < head->pages || !head->blocks ||
-        size != directory_at(head) + directory_bytes(head))
+        size != marks_at(head) + (head->marks ? marks_bytes(head->end - head->first) : 0))
         return DAMAGED;
     if (!(self->directory = malloc(directory_bytes(head) + BLOCK_BYTES)))
         return ENOMEM;
     error = read_all(file, self->directory, directory_bytes(head), directory_at(head));
     if (!error && sum_of_bytes(self->directory, directory_bytes(head)) != head->directory_sum)
         error = DAMAGED;
-    return error ? error : check_filter(self);
+    error = error ? error : check_filter(self);
+    return error ? error : check_marks(self);
 }
 
 static int read_page(const RunFile *self, uint64_t number, Page *page)
@@ -549,7 +606,7 @@ typedef struct {
 typedef struct {
     Writer *writer;
     uint64_t floor;
-    size_t count;
+    size_t count, marked; /* runs whose marks were taken over */
     Source *sources;
 } Merger;
 
@@ -584,6 +641,25 @@ static int begin_merge(Merger *self, int file, RunFile **runs, size_t count, uin
     return self->writer ? 0 : ENOMEM;
 }
 
+/* Mark what is marked in the next run, and what the one before does not reach. */
+static int mark_next(Merger *self)
+{
+    RunFile *run = self->sources[self->marked].run;
+    uint64_t end = self->marked ? self->sources[self->marked - 1].run->head.end : 0;
+    for (end = end > self->floor ? end : self->floor; end < run->head.first; end++)
+        mark_row(self->writer, end - self->floor);
+    uint64_t number = run->head.first > self->floor ? run->head.first : self->floor;
+    RunFile own = {.file = run->file, .head = run->head, .marks_from = UINT64_MAX};
+    for (int found; run->head.marks && number < run->head.end; number++) {
+        if ((found = is_marked(&own, number)) < 0)
+            return DAMAGED;
+        if (found)
+            mark_row(self->writer, number - self->floor);
+    }
+    self->marked++;
+    return 0;
+}
+
 /* Write at most so many entries; *is_done once the file is whole. */
 static int merge_some(Merger *self, size_t entries, bool *is_done)
 {
@@ -597,6 +673,8 @@ static int merge_some(Merger *self, size_t entries, bool *is_done)
                 hash = hash_at(&source->page, source->index), least = source;
         }
         if (!least) {
+            if (self->marked < self->count)
+                return mark_next(self);
             *is_done = true;
             return end_run(self->writer);
         }

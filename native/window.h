@@ -45,6 +45,7 @@ static int is_last(const Draft *self, uint64_t number, const char *id, size_t le
     if (!self->window.superseded)
         return LIVE;
     begin_search(&search, self->table, hash, number + 1, self->next);
+    search.own = number;
     while ((found = next_found(&search)) >= 0) {
         const Segment *segment = segment_with(self->table, (uint64_t)found);
         if (segment && has_id(segment, (uint64_t)found, id, length, &entry))
@@ -52,6 +53,26 @@ static int is_last(const Draft *self, uint64_t number, const char *id, size_t le
         is_read = is_read && segment;
     }
     return is_read && !search.is_damaged ? LIVE : UNREAD;
+}
+
+/* Have the processor fetch what the search for the next of the oldest ids reads. */
+static void fetch_next(const Draft *self)
+{
+    enum { AT_ONCE = 16 };
+    const Window *window = &self->window;
+    const Table *table = self->table;
+    if (!window->superseded || window->row % AT_ONCE)
+        return;
+    const char *id = window->id;
+    for (uint32_t row = window->row; row < window->oldest.count && row < window->row + AT_ONCE; row++) {
+        size_t length = (size_t)item(&window->oldest.lengths, row);
+        uint64_t hash = hash_of(table->seed, id, length);
+        for (size_t run = 0; run < table->files_count; run++)
+            fetch_block(table->files[run], hash >> 16);
+        if (table->slots.size)
+            __builtin_prefetch(&table->slots.slots[tag_of(hash) & (table->slots.size - 1)]);
+        id += length;
+    }
 }
 
 /* Raise the floor to the eldest id that is held, and tell when it was seen; false if Python has to
@@ -62,6 +83,7 @@ static bool is_eldest(Draft *self, int64_t *time)
     for (; window->oldest.value && window->row < window->oldest.count; window->row++) {
         uint64_t number = window->oldest.first + window->row;
         size_t length = (size_t)item(&window->oldest.lengths, window->row);
+        fetch_next(self);
         int state = number < self->floor ? DEAD : is_last(self, number, window->id, length);
         *time = item(&window->oldest.times, window->row);
         if (state != DEAD)

@@ -200,11 +200,12 @@ class NativeWindowDraft(CompiledDraft):
         An id that was seen again makes `slots_to_eviction` the least that it can be.
         """
         ring, size = self._ring, self._settings.window_size
+        _, held, _ = self.native.standing()
         found: dict[bytes, list[Hit]] = {remembered(each): [] for each in identifiers}
         for name in dict.fromkeys(ring.names(frozenset(found))):
             number = self._known(name, time_ms)
             if number is not None:
-                slots = max(size - (ring.next - 1 - number), size - ring.held + 1)
+                slots = max(size - (ring.next - 1 - number), size - held + 1)
                 found[name[_head_of(name) :]].append(Hit(self.origin(number), slots))
         return [found[remembered(each)] for each in identifiers]
 

@@ -280,6 +280,15 @@ def test_an_id_that_comes_for_ever_takes_one_place_however_many_segments_it_is_i
     assert known == [*names[:3]]
 
 
+def test_a_window_that_was_made_smaller_says_what_is_left_until_an_id_is_forgotten() -> None:
+    ours = Written("whole", window_ms=1_000, window_size=7)
+    sights = [Sight(0, b"%d" % number, None, 0, "judge") for number in range(7)]
+    ours.decide(sights, 100, committed=True)
+    ours.settings = replace(ours.settings, window_size=4)
+    slots = [[each.slots_to_eviction for each in hits] for hits in ours.seen(100)]
+    assert slots[2:7] == [[], [1], [2], [3], [4]]
+
+
 def test_a_window_whose_count_is_more_than_its_numbers_is_refused() -> None:
     ours = Written("whole", window_ms=10**9, window_size=10)
     ours.decide([Sight(0, b"1", None, 0, "judge")], 0, committed=True)
