@@ -19,10 +19,12 @@ _STEPS: Final = (
     *("produce", "send", "poll", "flush", "flush.done"),
     *("send_offsets_to_transaction", "send_offsets_to_transaction.done"),
     *("commit_transaction", "commit_transaction.done"),
-    *("applying", "store.apply", "store.apply.done"),
+    *("applying", "store.apply", "store.apply.done", "run.write", "run.write.done"),
     *("abort_transaction", "abort_transaction.done", "delete_before", "sleep", "close"),
 )
 """In the order in which a life comes to them."""
+_FILES: Final = "run."
+"""What the steps of files begin with, which the path in Python does not write."""
 _AT: Final = " | "
 _COPIES: Final[Mapping[str, tuple[str, ...]]] = {
     "send": ("AddPartitionsToTxn", "Produce"),
@@ -78,9 +80,10 @@ def counted(met: Counter[str], step: str, kind: str) -> int:
     return sum(met[f"late {name}"] + met[f"late {name} refused"] for name in names)
 
 
-def missed(met: Counter[str]) -> list[str]:
+def missed(met: Counter[str], *, has_files: bool) -> list[str]:
     """Return the cells that could have been struck and were not."""
-    cells = ((step, kind) for step in _STEPS for kind in _WHERE if is_possible(step, kind))
+    steps = [step for step in _STEPS if has_files or not step.startswith(_FILES)]
+    cells = ((step, kind) for step in steps for kind in _WHERE if is_possible(step, kind))
     others = sorted(OTHERS - met.keys())
     return [struck(*cell) for cell in cells if not counted(met, *cell)] + others
 

@@ -1,10 +1,16 @@
 """Disk: what an instance keeps beside its process. It outlives a crash, unless it is lost.
 
-Each write is a step at which the process may die, before it and after it.
+Each write is a step at which the process may die, before it and after it. Where files are kept, a
+backup has none of them: those that are there when it is brought back may be of what came later.
 """
 
+import random
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
+from pathlib import Path
+from typing import ClassVar
 
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import Edit, PartitionId
@@ -14,14 +20,20 @@ from ringfence_state.store import StoreCorruptError, StorePosition
 class Disk:
     """See `Stores`. `back_up` makes a copy, `roll_back` brings it back."""
 
+    files_under: ClassVar[Path | None] = None
+    """Where the files of stores are; None: there are none."""
+
     def __init__(
-        self, step: Callable[[str], None], read: Callable[[int], None] = lambda _size_bytes: None
+        self,
+        step: Callable[[str], None],
+        read: Callable[[int, int], None] = lambda _before, _after: None,
     ) -> None:
-        """`read` is called with the number of bytes that were read, and makes that take time."""
+        """`read` makes a scan take time: it gets the bytes that were read before, and since."""
         self.step = step
         self.read = read
         self._stores: dict[PartitionId, StoreOnDisk] = {}
         self._backup: dict[PartitionId, StoreOnDisk] = {}
+        self._folder: Path | None = None
 
     def __deepcopy__(self, _memo: object) -> "Disk":
         """Stores are copied; the disk that they are on is one."""
@@ -34,6 +46,15 @@ class Disk:
     def wipe(self, source: PartitionId) -> None:
         self.step("store.wipe")
         self._stores.pop(source, None)
+        folder = self.folder_of(source)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def folder_of(self, source: PartitionId) -> Path | None:
+        """Return the folder for the files of a store, if there are files."""
+        if self._folder is None and self.files_under is not None:
+            self._folder = Path(tempfile.mkdtemp(dir=self.files_under))
+        return None if self._folder is None else self._folder / f"{source.topic}-{source.partition}"
 
     def stores(self) -> Iterator[tuple[PartitionId, StorePosition | None, dict[bytes, bytes]]]:
         """Return what is there, by input partition; looking takes no time."""
@@ -44,6 +65,21 @@ class Disk:
     def lose(self) -> None:
         """Lose everything."""
         self._stores = {}
+        for path in self._files():
+            path.unlink()
+
+    def damage(self, chance: random.Random) -> None:
+        """Change a byte of a file, or cut its end off."""
+        path = chance.choice(self._files() or [None])
+        if path is not None:
+            content = bytearray(path.read_bytes())
+            at = chance.randrange(len(content))
+            content[at] ^= 1 << chance.randrange(8)
+            path.write_bytes(content[: chance.choice((at, len(content)))])
+
+    def _files(self) -> list[Path]:
+        found = self._folder.rglob("*") if self._folder else ()
+        return sorted(path for path in found if path.is_file())
 
     def back_up(self) -> None:
         """Copy everything aside."""
@@ -59,13 +95,16 @@ class StoreOnDisk(MemoryStore):
 
     def __init__(self, source: PartitionId, disk: Disk) -> None:
         super().__init__()
+        self.derived = disk.folder_of(source)
         self._source = source
         self._disk = disk
 
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        found = list(super().scan(prefix, start))
-        self._disk.read(sum(len(value) for _, value in found))
-        return iter(found)
+        size = 0
+        for key, value in list(super().scan(prefix, start)):
+            self._disk.read(size, size + len(value))
+            size += len(value)
+            yield key, value
 
     def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         try:

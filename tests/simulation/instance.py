@@ -30,6 +30,8 @@ from tests.simulation.scenario import GROUP, Scenario
 from tests.simulation.trouble import Crash
 
 LOAD_S_MAX = 6.0
+SCANS_MAX = 3
+"""Of the segments of one address: the oldest, those for which a run is made, and the others."""
 
 
 class FakeClock:
@@ -63,7 +65,7 @@ class Instance:
         self.hop = part.hop
         """What it works on."""
         self._part = part
-        self.disk = Disk(log.step, lambda size: log.wait(_load_s(scenario, size)))
+        self.disk = Disk(log.step, partial(_wait_for_read, scenario, log))
         self.dead = False
         self.doomed = False
         """Whether something unforeseen has happened that its life may not outlast."""
@@ -239,10 +241,14 @@ class Instance:
             self._clients.kill()
 
 
+def _wait_for_read(case: Scenario, log: FakeCluster, before: int, after: int) -> None:
+    log.wait(_load_s(case, after) - _load_s(case, before))
+
+
 def _load_s(case: Scenario, size_bytes: int) -> float:
-    """How long reading takes; what one piece of a transaction needs fits into it."""
+    """How long a scan takes; what one piece of a transaction needs fits into it."""
     caches = case.partitions * len(case.topics) * len(case.addresses)
-    longest_s = LOAD_S_MAX / min(case.knobs.at_once or caches, caches)
+    longest_s = LOAD_S_MAX / min(case.knobs.at_once or caches, caches) / SCANS_MAX
     return min(size_bytes * case.load_ms_per_byte / 1000, longest_s)
 
 

@@ -5,14 +5,17 @@ that changes them, and it puts them back after the run.
 """
 
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import ringfence_service.native.compiled
+import ringfence_service.native.runs
 import ringfence_service.processor.poll
 import ringfence_service.processor.settings_follower
 import ringfence_state.cache
@@ -21,11 +24,14 @@ import ringfence_state.strategies.ring
 import ringfence_state.strategies.window
 from ringfence_service.dedup.fast_paths import FastPaths
 from ringfence_service.native.compiled import StoredCompiledIds
+from ringfence_service.native.runs import ReplayedRuns, RingRuns
 from ringfence_service.processor.counters import AddressCounters
 from ringfence_service.processor.failures import FailureHandler
 from ringfence_service.processor.reporter import Reporter
 from ringfence_state.cache import Cache
 from tests.fakes.log import FakeCluster
+from tests.simulation.deferred import DeferringThread
+from tests.simulation.disk import Disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,9 @@ class Knobs:
     cache_bytes: int | None = None
     at_once: int | None = None
     piece_caches_max: int | None = None
+    young_ids: int | None = None
+    """Ids of a ring that are in no file; None: there are no files."""
+    seed: int = 0
 
     @classmethod
     def of(cls, seed: int) -> "Knobs":
@@ -51,6 +60,8 @@ class Knobs:
             cache_bytes=chance.choice((None, 0, 400, 2_000)),
             at_once=chance.choice((None, 1, 3, 10)),
             piece_caches_max=chance.choice((None, 1, 2)),
+            young_ids=chance.choice((None, 1, 2, 4)) if compact else None,
+            seed=seed,
         )
 
 
@@ -89,6 +100,19 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
         told(Reporter, "committed", lambda *_: log.step("applying"))
         told(Cache, "apply", lambda *_: log.step("applying"))
         told(AddressCounters, "add", lambda *_: log.step("applying"))
+        if knobs.young_ids is not None:
+            told(RingRuns, "_placed", lambda *_: met.update(["runs"]))
+            told(RingRuns, "_merge", lambda *_: met.update(["runs merged"]))
+            thread = DeferringThread(knobs.seed, log.step)
+            for name in ("_writing", "_merging"):
+                undo.enter_context(
+                    patch.object(ringfence_service.native.runs, name, lambda: thread)
+                )
+            undo.enter_context(patch.object(RingRuns, "young_ids", knobs.young_ids))
+            undo.enter_context(patch.object(RingRuns, "built_ids", 2 * knobs.young_ids))
+            undo.enter_context(patch.object(ReplayedRuns, "ids_max", 3 * knobs.young_ids))
+            folder = Path(undo.enter_context(tempfile.TemporaryDirectory()))
+            undo.enter_context(patch.object(Disk, "files_under", folder))
         undo.enter_context(patch.object(Cache, "__init__", _limited(knobs.cache_bytes)))
         undo.enter_context(patch.object(Cache, "shrink", _shrinking(met)))
         yield

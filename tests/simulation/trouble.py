@@ -59,6 +59,7 @@ FAILURES: Final[Mapping[str, tuple[Failure, ...]]] = {
     "applying": (_UNFORESEEN,),
     "store.open": (_DAMAGED,),
     "store.apply": (_FULL, _DAMAGED),
+    "run.write": (_FULL,),
 }
 """What each step may answer. `.done` stands after the effect, the bare name before it."""
 

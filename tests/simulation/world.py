@@ -330,6 +330,8 @@ class World:
             instance.disk.lose()
         elif fate < 0.3:
             instance.disk.roll_back()
+        elif fate < 0.4:
+            instance.disk.damage(self.chance)
 
     def _step(self, name: str) -> None:
         """Somebody does something: here processes die, sleep, or are refused."""

@@ -22,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any, ClassVar, Final, NamedTuple
 
 from ringfence_service.native.extension import loaded
+from ringfence_state.keys import prefix
 from ringfence_state.model import Edit
 from ringfence_state.ring_sizes import YOUNG_IDS
 from ringfence_state.segment import SegmentEntry, first_of, row_of
@@ -64,6 +65,23 @@ def lookups() -> IdLookups:
     """Return how many there were; none on the path in Python."""
     module = loaded().module
     return IdLookups(0, 0) if module is None else IdLookups(*module.lookups())
+
+
+class RunFiles(NamedTuple):
+    """The files of the runs of an address."""
+
+    files: int
+    bytes: int
+
+
+def runs_of(store: Store, kind: bytes, address: str) -> RunFiles:
+    """Return which runs the disk has of an address, loaded or not: none on the path in Python."""
+    folder = folder_of(store, prefix(kind, address))
+    sizes = []
+    with suppress(FileNotFoundError):  # a run may be deleted meanwhile, or there is no folder
+        paths = [] if folder is None else list(folder.glob(f"*{_SUFFIX}"))
+        sizes += [path.stat().st_size for path in paths]
+    return RunFiles(len(sizes), sum(sizes))
 
 
 class _Made(NamedTuple):
@@ -391,6 +409,8 @@ class ReplayedRuns:
     def _add(self, begin: bytes, first: int, value: bytes) -> None:
         with suppress(OverflowError):  # loading the address refuses it
             hashed = self._table.hashed(value)
+            if not hashed:  # a new size alone, whose key the next segment takes
+                return
             begun = self._begun.get(begin)
             if begun is None or not begun.first <= first <= begun.end:
                 self._write(begin)

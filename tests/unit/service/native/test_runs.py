@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence_service.native.ring import FORMS, NativeStoredRing
-from ringfence_service.native.runs import ReplayedRuns, RingRuns, to_merge
+from ringfence_service.native.runs import ReplayedRuns, RingRuns, runs_of, to_merge
 from ringfence_state.cache import Cache
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PackedPositions, PartitionId
@@ -155,6 +155,17 @@ def test_a_start_reads_no_segment_that_a_run_covers(tmp_path: Path) -> None:
     kept.start()
     assert kept.ring.ids_held == 2_000
     assert kept.decide([b"new"]) == [False]
+
+
+def test_the_runs_of_an_address_are_counted_whether_it_is_loaded_or_not(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, 10_000)
+    assert runs_of(kept.store, SEGMENTS, "a") == (0, 0)
+    kept.fill(2_000)
+    kept.ring.settle()
+    found = runs_of(kept.store, SEGMENTS, "a")
+    assert found.files == kept.ring.runs > 1
+    assert found.bytes == sum(path.stat().st_size for path in kept.files)
+    assert runs_of(kept.store, SEGMENTS, "b") == runs_of(StoreWithFolder(None), SEGMENTS, "a")
 
 
 @pytest.mark.parametrize("what", ["all", "first", "middle", "last", "seed"])
@@ -350,6 +361,18 @@ def test_runs_are_there_as_soon_as_a_changelog_is_replayed(
     assert [at for at, is_known in enumerate(known) if not is_known] == [3, 500]
     assert all(second.decide([b"id%d" % number for number in range(300)]))
     assert len(list((tmp_path / "again").iterdir())) == 3, "the seed, and two folders"
+
+
+@pytest.mark.parametrize("count", [100, 128], ids=["some are in no run", "all are in runs"])
+def test_a_resize_that_a_changelog_ends_with_is_replayed(tmp_path: Path, count: int) -> None:
+    kept = Kept(tmp_path / "first", 10_000)
+    kept.fill(count)
+    kept.capacity = 5_000
+    resize = kept.ring.draft(kept.capacity, PackedPositions(SOURCE)).change("a")
+    assert resize is not None
+    kept.store = replayed_into(tmp_path / "again", [*changelog_of(kept), *resize.edits])
+    kept.start()
+    assert kept.decide([b"id99"]) == [True]
 
 
 def test_addresses_that_are_replayed_beside_many_others_have_what_memory_allows(
