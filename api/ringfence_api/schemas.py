@@ -115,6 +115,12 @@ class Setting(Document):
     pattern: str = Field(description="The pattern that sets it, or `default`.")
 
 
+_DISK: Final = (
+    "Disk used, in bytes: estimated for stored ids, and the files that find older ones. Null if "
+    "unknown until it is loaded, and for strategies of sequence numbers."
+)
+
+
 class Ring(Document):
     """The state that one deciding partition holds of an address."""
 
@@ -126,6 +132,10 @@ class Ring(Document):
     )
     capacity: int = Field(description="Number of ids that it can hold.")
     bytes: int = Field(description="Memory used, in bytes; 0 if it is not loaded.")
+    runs: int = Field(
+        description="Number of files that find its older ids; 0 if they are found in memory."
+    )
+    disk_bytes: int | None = Field(description=_DISK)
     oldest_time: datetime | None = Field(
         description="Time of the oldest id held; null if none is held."
     )
@@ -146,6 +156,8 @@ class Ring(Document):
             ids_held=ring.ids_held,
             capacity=ring.capacity,
             bytes=ring.bytes,
+            runs=ring.runs,
+            disk_bytes=ring.disk_bytes,
             oldest_time=maybe_time(ring.oldest_time_ms),
             newest_time=maybe_time(ring.newest_time_ms),
             horizon_ms=ring.horizon_ms,
@@ -159,6 +171,7 @@ class Held(NamedTuple):
     capacity: int
     fill: float | None
     bytes: int
+    disk_bytes: int | None
     horizon_ms: int | None
     oldest_time_ms: int | None
     newest_time_ms: int | None
@@ -168,6 +181,7 @@ class Held(NamedTuple):
         """Add up counts; of fill, horizon and times, take the extreme over the partitions."""
         held = [ring.ids_held for ring in rings]
         known = [ids for ids in held if ids is not None]
+        disk = [ring.disk_bytes for ring in rings if ring.disk_bytes is not None]
         fills = [r.ids_held / r.capacity for r in rings if r.ids_held is not None and r.capacity]
         horizons = [ring.horizon_ms for ring in rings if ring.horizon_ms is not None]
         oldest = [ring.oldest_time_ms for ring in rings if ring.oldest_time_ms is not None]
@@ -177,6 +191,7 @@ class Held(NamedTuple):
             capacity=sum(ring.capacity for ring in rings),
             fill=max(fills, default=None),
             bytes=sum(ring.bytes for ring in rings),
+            disk_bytes=sum(disk) if len(disk) == len(rings) else None,
             horizon_ms=min(horizons, default=None),
             oldest_time_ms=min(oldest, default=None),
             newest_time_ms=max(newest, default=None),
@@ -200,6 +215,7 @@ class Address(Document):
         description="Fill of the fullest partition, 0 to 1; null if unknown."
     )
     bytes: int = Field(description="Memory used, in bytes.")
+    disk_bytes: int | None = Field(description=_DISK)
     horizon_ms: int | None = Field(
         description="How far back the partition with the shortest history remembers, in ms; null "
         "until an id was evicted."
@@ -226,6 +242,7 @@ class Address(Document):
             capacity=held.capacity,
             fill=held.fill,
             bytes=held.bytes,
+            disk_bytes=held.disk_bytes,
             horizon_ms=held.horizon_ms,
             accepted=answer.accepted,
             duplicates=answer.duplicates,

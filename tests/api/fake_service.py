@@ -172,6 +172,7 @@ def remembering(held: dict[tuple[str, bytes], IdLocation]) -> Callable[[Query], 
                 oldest_time_ms=min(times_ms, default=None),
                 newest_time_ms=max(times_ms, default=None),
                 horizon_ms=None,
+                disk_bytes=44 * len(times_ms),
             )
             if query.address == STRANGE:
                 return AddressAnswer(query.address, SETTINGS, (), 0, 0, complete=True)
@@ -217,7 +218,7 @@ def _of_addresses(
 
 
 def _ring(ids: int) -> MemoryStatus:
-    return MemoryStatus("orders", 3, ids, 20_000, 130 * ids, None, None, None)
+    return MemoryStatus("orders", 3, ids, 20_000, 130 * ids, None, None, None, 0, 44 * ids)
 
 
 def _of_ids(

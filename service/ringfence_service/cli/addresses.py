@@ -181,6 +181,7 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
     rows = [
         ("strategy", word(found["strategy"])),
         ("horizon", _horizon(found["horizon_ms"], found["fill"])),
+        ("disk", _disk(found)),
         ("accepted, with redrives", count(found["accepted"])),
         ("duplicates, with redrives", count(found["duplicates"])),
         ("counted since", cells.when(found["counted_since"], utc=utc)),
@@ -192,6 +193,13 @@ def page(found: Mapping[str, Any], *, utc: bool) -> Page:
     if found["partitions"]:
         parts.append(_rings(found))
     return [*parts, Title("Settings"), _settings(found["settings"])]
+
+
+def _disk(found: Mapping[str, Any]) -> Cell:
+    """Return what an address takes on disk, with the files that find its older ids."""
+    runs = sum(each["runs"] for each in found["partitions"])
+    cell = size(found["disk_bytes"])
+    return cell._replace(text=f"{cell.text}, with {plural(runs, 'run')}") if runs else cell
 
 
 def _held(found: Mapping[str, Any]) -> str:
@@ -249,11 +257,13 @@ def _rings(found: Mapping[str, Any]) -> Table:
         "slots",
         "capacity",
         "memory",
+        "disk",
         "horizon",
         "oldest id",
         "newest id",
     )
-    return Table(titles, rows, "It remembers nothing.", ("memory", "newest id", "slots"))
+    spare = ("disk", "memory", "newest id", "slots")
+    return Table(titles, rows, "It remembers nothing.", spare)
 
 
 def _ring(ring: Mapping[str, Any]) -> Sequence[Cell]:
@@ -263,6 +273,7 @@ def _ring(ring: Mapping[str, Any]) -> Sequence[Cell]:
         count(ring["ids_held"]),
         count(ring["capacity"]),
         size(ring["bytes"]),
+        size(ring["disk_bytes"]),
         _horizon(ring["horizon_ms"]),
         age(ring["oldest_time"]),
         age(ring["newest_time"]),

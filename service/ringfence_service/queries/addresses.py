@@ -27,6 +27,11 @@ class MemoryStatus(NamedTuple):
     horizon_ms: int | None
     """The time from the oldest id to the newest; None until a ring has evicted an id since it was
     empty, and while a window has lost none by number, since it then forgets by time alone."""
+    runs: int = 0
+    """The number of files that find its older ids; 0 if they are found in memory."""
+    disk_bytes: int | None = None
+    """Disk used: an estimate for stored ids, and its files. None if it is unknown until the cache
+    is loaded, and for strategies of sequence numbers."""
 
 
 class AddressAnswer(NamedTuple):

@@ -129,7 +129,7 @@ def sized(
         ids_needed=needed,
         size=size,
         memory_bytes=partitions * memory_bytes(size, path, is_window=is_window),
-        disk_bytes=ids * STORED_BYTES + (math.ceil(ids * RUN_BYTES) if is_stored else 0),
+        disk_bytes=disk_bytes(ids, math.ceil(ids * RUN_BYTES) if is_stored else 0),
         changelog_bytes=ids * STORED_BYTES,
         restore_ms=math.ceil(1000 * ids / RESTORED_PER_SECOND),
         load_ms=math.ceil(loaded * _load_us(path, is_window=is_window) / 1000),
@@ -145,6 +145,11 @@ def memory_bytes(size: int, path: FastPath, *, is_window: bool) -> int:
         return size * WINDOW_BYTES if is_window else PYTHON.whole(size, ID_BYTES)
     bytes_of = NATIVE.whole if size <= WHOLE_IDS_MAX else NATIVE.stored
     return bytes_of(size, ID_BYTES + NAME_BYTES * is_window)
+
+
+def disk_bytes(ids: int, run_bytes: int) -> int:
+    """Return what ids take on disk, with files of so many bytes that find them."""
+    return ids * STORED_BYTES + run_bytes
 
 
 def _load_us(path: FastPath, *, is_window: bool) -> float:

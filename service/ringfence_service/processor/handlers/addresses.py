@@ -15,6 +15,7 @@ from ringfence_service.config.addresses import (
     settings_of,
 )
 from ringfence_service.dedup.partition import OwnedPartition
+from ringfence_service.native.runs import runs_of
 from ringfence_service.processor.loop import Loop
 from ringfence_service.queries.addresses import (
     AddressesAnswer,
@@ -33,6 +34,7 @@ from ringfence_service.queries.settings import (
     EvictionQuery,
     caches_in_order,
 )
+from ringfence_service.queries.sizing import disk_bytes
 from ringfence_state.model import PackedPositions
 from ringfence_state.strategies.base import CommittedState, Occupancy
 
@@ -98,15 +100,21 @@ def memory_status(
     held, oldest_ms, newest_ms, horizon_ms = (
         (None, None, None, None) if occupancy is None else occupancy
     )
+    settings = settings_of(loop.config.addresses, address)
+    strategy = settings.remembered_by
+    runs = runs_of(partition.store_of(settings), strategy.kind, address)
+    stored = disk_bytes(held, runs.bytes) if held is not None and strategy.holds_ids else None
     return MemoryStatus(
         topic=partition.source.topic,
         partition=partition.source.partition,
         ids_held=held,
-        capacity=settings_of(loop.config.addresses, address).room,
+        capacity=settings.room,
         bytes=0 if memory is None else memory.memory_bytes,
         oldest_time_ms=oldest_ms,
         newest_time_ms=newest_ms,
         horizon_ms=horizon_ms,
+        runs=runs.files,
+        disk_bytes=stored if settings.persist_id_cache else 0,
     )
 
 

@@ -27,6 +27,7 @@ from ringfence_service.queries.addresses import (
 from ringfence_service.queries.errors import NotRestored
 from ringfence_service.queries.ids import ClearAddress, IdQuery
 from ringfence_service.queries.registry import Query
+from ringfence_service.queries.sizing import STORED_BYTES
 from ringfence_state import cache as cache_module
 from ringfence_state.model import Edit, PackedPositions
 from ringfence_state.segment import key
@@ -154,6 +155,7 @@ def test_what_is_held_is_reported_without_loading_it() -> None:
     loop = anew(living)
     found = {name: row.partitions[0] for name, row in rows(loop, "full", "new").items()}
     assert (found["full"].ids_held, found["full"].bytes) == (3, 0)
+    assert (found["full"].runs, found["full"].disk_bytes) == (0, 3 * STORED_BYTES)
     assert found["full"].horizon_ms == 70
     assert (found["new"].ids_held, found["new"].horizon_ms) == (1, None)
     partition = next(iter(loop.assignment.running.values()))
