@@ -141,11 +141,11 @@ ci: check test-all sanitized ## what CI runs: all of it, then the two commands o
 	$(MAKE) reconcile
 
 lock: ## pin requirements/*.in anew, with hashes
-	for name in service tracing schema-registry demo data dev spark helm build bench quix clients docs mutants; do \
+	for name in service tracing schema-registry demo data dev spark helm build release bench quix clients docs mutants; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --no-emit-index-url requirements/$$name.in -o requirements/$$name.txt; done
 
-release: .venv/demo ## VERSION=x.y.z: packages, chart, image, bills of materials and checksums in dist/ (ARGS=--without-image)
+release: .venv/demo .venv/release ## VERSION=x.y.z: packages, chart, image, bills of materials and checksums in dist/ (ARGS=--without-image)
 	$(BIN)/python -m tools.release "$(VERSION)" $(ARGS)
 
 clean: ## remove the environment and everything that runs left behind
@@ -192,7 +192,11 @@ clean: ## remove the environment and everything that runs left behind
 	$(PIP_TOOLS) --require-hashes -r requirements/mutants.txt
 	touch $@
 
-.venv/helm: .venv/dev requirements/helm.txt
+.venv/release: .venv/demo requirements/release.txt
+	$(PIP_TOOLS) --require-hashes -r requirements/release.txt
+	touch $@
+
+.venv/helm: .venv/dev .venv/release requirements/helm.txt
 	$(PIP_TOOLS) --require-hashes -r requirements/helm.txt
 	touch $@
 

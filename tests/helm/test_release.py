@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import venv
+import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +15,13 @@ import pytest
 import yaml
 
 from ringfence_service.clock import product_version
+from ringfence_service.native.extension import INTERFACE
 from tests.helm.chart import HELM_TEST, Helm, container, only
 from tests.support.repository import copy_of_checkout, git
 from tests.support.waiting import LIMIT_S
 from tools.go import TOOLS_DIR
 from tools.release.__main__ import main
+from tools.release.artifacts import PLATFORMS
 from tools.unpack import unpack
 
 pytestmark = HELM_TEST
@@ -30,6 +33,8 @@ FILES: Final = {
     f"ringfence-{VERSION}.notes.md",
     f"ringfence-{VERSION}.tar.gz",
     f"ringfence-{VERSION}.tgz",
+    *(f"ringfence_native-{VERSION}-cp311-abi3-{platform}.whl" for platform in PLATFORMS),
+    f"ringfence_native-{VERSION}.tar.gz",
     f"ringfence_server-{VERSION}-py3-none-any.whl",
     f"ringfence_server-{VERSION}.cdx.json",
     f"ringfence_server-{VERSION}.requirements.txt",
@@ -52,7 +57,11 @@ def made(checkout: Path, version: str) -> "subprocess.CompletedProcess[str]":
         tools.parent.mkdir(exist_ok=True)
         tools.symlink_to(TOOLS_DIR)
     words = ["make", "release", f"VERSION={version}", "ARGS=--without-image"]
-    words += ["--old-file=.venv/demo", f"BIN={Path(sys.executable).parent}"]
+    words += [
+        "--old-file=.venv/demo",
+        "--old-file=.venv/release",
+        f"BIN={Path(sys.executable).parent}",
+    ]
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         words,
@@ -122,10 +131,11 @@ def test_a_server_installs_from_the_folder_and_knows_its_version(
     site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--no-index", "--find-links", str(dist), "--target", str(site)]
-    subprocess.run([*command, "ringfence-server", "ringfence"], check=True, timeout=LIMIT_S)
+    packages = ["ringfence-server", "ringfence", "ringfence-native"]
+    subprocess.run([*command, *packages], check=True, timeout=LIMIT_S)
     program = (
-        "import importlib.metadata as m;"
-        "print(m.version('ringfence'), m.version('ringfence-server'))"
+        "import importlib.metadata as m, ringfence_native;"
+        f"print(*map(m.version, {packages}), ringfence_native.INTERFACE)"
     )
     done = subprocess.run(
         [tmp_path / "bin" / "python", "-I", "-c", program],
@@ -133,7 +143,17 @@ def test_a_server_installs_from_the_folder_and_knows_its_version(
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split() == [VERSION, VERSION]
+    assert done.stdout.split() == [VERSION, VERSION, VERSION, str(INTERFACE)]
+
+
+def test_each_platform_has_its_own_machine_code(dist: Path) -> None:
+    machines = {}
+    for path in dist.glob("ringfence_native-*.whl"):
+        with zipfile.ZipFile(path) as wheel:
+            header = wheel.read("ringfence_native.abi3.so")[:20]
+        assert header[:4] == b"\x7fELF"
+        machines[path.stem.rpartition("_2_28_")[2]] = int.from_bytes(header[18:20], "little")
+    assert machines == {"x86_64": 62, "aarch64": 183}  # e_machine of elf.h
 
 
 @pytest.mark.parametrize("name", ["ringfence", "ringfence_server"])

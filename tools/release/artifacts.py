@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +22,26 @@ from tools.release.errors import BuildError
 from tools.release.source import Source
 
 CHECKSUMS: Final = "SHA256SUMS"
+PLATFORMS: Final[Mapping[str, str]] = {
+    "manylinux_2_28_x86_64": "x86_64-linux-gnu.2.28",
+    "manylinux_2_28_aarch64": "aarch64-linux-gnu.2.28",
+}
+"""The platforms of the wheels of the compiled fast path, and what Zig calls them.
+
+They are those of the wheels of confluent-kafka, whose librdkafka the extension uses. Zig compiles C
+for all of them, against the oldest C library that a platform has.
+"""
 _TIMEOUT_S: Final = 600
 _BUILD: Final = (
     "import sys; from hatchling.build import build_sdist, build_wheel;"
     "build_sdist(sys.argv[1]); build_wheel(sys.argv[1])"
+)
+_PACK_NATIVE: Final = (
+    "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+)
+_BUILD_NATIVE: Final = (
+    "import sys; from setuptools.build_meta import build_wheel;"
+    "build_wheel(sys.argv[1], {'--build-option': ['--plat-name', sys.argv[2]]})"
 )
 
 
@@ -35,7 +52,10 @@ def build(source: Source, folder: Path) -> None:
         exported = Path(temporary) / "source"
         source.export(exported)
         for project in (exported / "ringfence", exported):
-            _run(source, project, sys.executable, "-c", _BUILD, str(folder))
+            _run(source, project, {}, sys.executable, "-c", _BUILD, str(folder))
+        _run(source, exported / "native", {}, sys.executable, "-c", _PACK_NATIVE, str(folder))
+        for platform, target in PLATFORMS.items():
+            _build_native(source, exported / "native", platform, target, folder)
         _package_chart(source, exported / "deploy" / "helm" / "ringfence", folder)
         locked = exported / "requirements" / "service.txt"
         shutil.copy(locked, folder / f"{name}.requirements.txt")
@@ -65,15 +85,24 @@ def _package_chart(source: Source, chart: Path, folder: Path) -> None:
         helm = HELM.binary()
     except (GoMissingError, GoBuildError) as unavailable:
         raise BuildError(f"The chart cannot be packaged: {unavailable}") from unavailable
-    _run(source, chart.parent, str(helm), "package", str(chart), "--destination", str(folder))
+    command = [str(helm), "package", str(chart), "--destination", str(folder)]
+    _run(source, chart.parent, {}, *command)
 
 
-def _run(source: Source, cwd: Path, *command: str) -> None:
+def _build_native(source: Source, project: Path, platform: str, target: str, folder: Path) -> None:
+    compiler = f"{sys.executable} -m ziglang cc -target {target}"
+    environment = {"CC": compiler, "LDSHARED": f"{compiler} -shared -s", "CFLAGS": "-g0"}
+    command = [sys.executable, "-c", _BUILD_NATIVE, str(folder), platform]
+    _run(source, project, environment, *command)
+    shutil.rmtree(project / "build")  # the next platform needs other objects
+
+
+def _run(source: Source, cwd: Path, environment: Mapping[str, str], *command: str) -> None:
     """Run a program with the time of the commit as the time of what it builds."""
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={**os.environ, "SOURCE_DATE_EPOCH": str(source.committed_s)},
+        env={**os.environ, **environment, "SOURCE_DATE_EPOCH": str(source.committed_s)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -15,6 +15,7 @@ from tools.unpack import unpack
 _STATED: Final = (
     ("pyproject.toml", r'^version = "(.+)"$'),
     ("pyproject.toml", r'"ringfence==([^"]+)"'),
+    ("pyproject.toml", r'"ringfence-native==([^;"]+);'),
     ("ringfence/pyproject.toml", r'^version = "(.+)"$'),
     ("native/pyproject.toml", r'^version = "(.+)"$'),
     ("deploy/helm/ringfence/Chart.yaml", r"^version: (\S+)$"),

@@ -30,7 +30,10 @@ CHANGELOG: Final = """\
 FILES: Final = {
     "CHANGELOG.md": CHANGELOG,
     ".gitignore": "/dist/\n/.run/\n",
-    "pyproject.toml": 'version = "1.2.3"\ndependencies = ["ringfence==1.2.3", "typer"]\n',
+    "pyproject.toml": (
+        'version = "1.2.3"\n'
+        'dependencies = ["ringfence==1.2.3", "ringfence-native==1.2.3; x", "typer"]\n'
+    ),
     "ringfence/pyproject.toml": 'version = "1.2.3"\n',
     "native/pyproject.toml": 'version = "1.2.3"\n',
     "deploy/helm/ringfence/Chart.yaml": 'version: 1.2.3\nappVersion: "1.2.3"\n',
@@ -40,6 +43,7 @@ FILES: Final = {
 STATED: Final = [
     ("pyproject.toml", 'version = "1.2.3"'),
     ("pyproject.toml", "ringfence==1.2.3"),
+    ("pyproject.toml", "ringfence-native==1.2.3"),
     ("ringfence/pyproject.toml", "1.2.3"),
     ("native/pyproject.toml", "1.2.3"),
     ("deploy/helm/ringfence/Chart.yaml", "version: 1.2.3"),
