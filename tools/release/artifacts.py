@@ -4,12 +4,15 @@ They are built from an export of the commit and contain the time of the commit, 
 gives the same bytes.
 """
 
+import gzip
 import hashlib
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +57,7 @@ def build(source: Source, folder: Path) -> None:
         for project in (exported / "ringfence", exported):
             _run(source, project, {}, sys.executable, "-c", _BUILD, str(folder))
         _run(source, exported / "native", {}, sys.executable, "-c", _PACK_NATIVE, str(folder))
+        _set_times(folder / f"ringfence_native-{source.version}.tar.gz", source.committed_s)
         for platform, target in PLATFORMS.items():
             _build_native(source, exported / "native", platform, target, folder)
         _package_chart(source, exported / "deploy" / "helm" / "ringfence", folder)
@@ -87,6 +91,16 @@ def _package_chart(source: Source, chart: Path, folder: Path) -> None:
         raise BuildError(f"The chart cannot be packaged: {unavailable}") from unavailable
     command = [str(helm), "package", str(chart), "--destination", str(folder)]
     _run(source, chart.parent, {}, *command)
+
+
+def _set_times(archive: Path, time_s: int) -> None:
+    """Give all files of an archive one time: setuptools has that of today in some."""
+    content = io.BytesIO()
+    with tarfile.open(archive) as given, tarfile.open(fileobj=content, mode="w") as made:
+        for each in given:
+            each.mtime, each.pax_headers = time_s, {}  # which has fractions of a second
+            made.addfile(each, given.extractfile(each) if each.isfile() else None)
+    archive.write_bytes(gzip.compress(content.getvalue(), mtime=time_s))
 
 
 def _build_native(source: Source, project: Path, platform: str, target: str, folder: Path) -> None:
