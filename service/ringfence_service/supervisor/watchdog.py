@@ -176,9 +176,11 @@ def descriptors_needed(config: Config) -> int:
     """Return how many files a process of an instance may have open, as far as the file shows.
 
     One worker may have every partition of the topic by-address while other workers are away. The
-    partitions of inputs are not known without the broker: one of each is counted.
+    partitions of inputs are not known without the broker: one of each is counted. Files that find
+    the older ids of large addresses take more than a MiB of the id cache each.
     """
     by_address = any(route.scope == "address" for route in config.routes)
     inputs = sum(len(route.inputs) for route in config.routes if route.scope == "partition")
     stores = inputs + (config.service.by_address_partitions if by_address else 0)
-    return _BASE_DESCRIPTORS + max(config.api.connections_max, OPEN_FILES_MAX * stores)
+    runs = config.service.cache_memory_mb
+    return _BASE_DESCRIPTORS + max(config.api.connections_max, OPEN_FILES_MAX * stores + runs)

@@ -336,10 +336,10 @@ def test_a_registry_that_a_route_needs_is_asked_for_a_sign_of_life() -> None:
     ("limit", "scope", "expected"),
     [
         (64, "partition", ["the hard limit of open files is 64 here"]),
-        (383, "partition", ["the hard limit of open files is 383 here"]),
-        (384, "partition", []),
-        (1024, "address", ["may have 3,200"]),
-        (3200, "address", []),
+        (639, "partition", ["the hard limit of open files is 639 here"]),
+        (640, "partition", []),
+        (1024, "address", ["may have 3,456"]),
+        (3456, "address", []),
         (resource.RLIM_INFINITY, "address", []),
     ],
 )
