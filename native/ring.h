@@ -1078,9 +1078,14 @@ static Py_ssize_t index_of(PyObject *sources, const Entry *entry)
     for (Py_ssize_t i = 0; source && !is_same && i < size; i++)
         if ((is_same = PyObject_RichCompareBool(PyList_GetItem(sources, i), source, Py_EQ)) > 0)
             index = i;
-    if (source && !is_same && PyList_Append(sources, source) == 0)
+    PyObject *kind = size ? (PyObject *)Py_TYPE(PyList_GetItem(sources, 0)) : NULL, *added = source;
+    if (source && !is_same && kind && kind != (PyObject *)&PyTuple_Type) /* Python reads its fields by name */
+        added = PyObject_CallObject(kind, source);
+    else
+        Py_XINCREF(added);
+    if (added && !is_same && PyList_Append(sources, added) == 0)
         index = size;
-    Py_XDECREF(source);
+    Py_XDECREF(source), Py_XDECREF(added);
     return index;
 }
 

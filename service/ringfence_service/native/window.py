@@ -130,7 +130,8 @@ class NativeWindowDraft(CompiledDraft):
         limits = settings.window_size, settings.window_ms, settings.refresh_on_hit
         self.native.limit(*limits, window.held, window.lost_ms)
         if window.held > settings.window_size:  # which may have been larger before a restart
-            self._expire()
+            while not self.native.expire():  # no record of the batch may know what is beyond it
+                self._supply()
 
     @property
     def by_id(self) -> "NativeWindowDraft | None":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence_client.headers import DUPLICATE_ID, PUBLISHER, DeadLetter, Reason
+from ringfence_client.headers import DUPLICATE_ID, EXPIRES_AT, PUBLISHER, DeadLetter, Reason
 from ringfence_service.config.tasks import Hop
 from ringfence_service.dedup.dead_letter import Mode, RedrivenRecord
 from ringfence_service.dedup.decider import import_ids
@@ -136,7 +136,8 @@ class Plain(NamedTuple):
     """Offsets of its input before it that hold no record."""
     key: bytes | None
     time_ms: int
-    publisher: bytes | None
+    other: tuple[str, bytes] | None
+    """A header with which it is not plain."""
 
 
 SHOWN = [b"", b"1", b"2", b"x" * 64, b"a b~", "ü".encode()]
@@ -149,7 +150,7 @@ PLAIN = st.builds(
     st.sampled_from([0, 0, 255, 1 << 40]),
     st.sampled_from([b"k", None]),
     st.sampled_from([NOW_MS - 50, NOW_MS - 5, NOW_MS - 5_000_000_000, NOW_MS + 99]),
-    st.sampled_from([None, None, None, b"p"]),
+    st.sampled_from([None, None, None, (PUBLISHER, b"p"), (EXPIRES_AT, b"9999999999999")]),
 )
 IDS = st.sampled_from(SHOWN + NOT_SHOWN)
 STEPS = st.lists(
@@ -178,8 +179,8 @@ def decided(world: World, steps: Sequence[Step]) -> list[Decided]:
             messages = []
             for each in step:
                 headers = [("address", each.address), (DUPLICATE_ID, each.identifier)]
-                if each.publisher is not None:
-                    headers.append((PUBLISHER, each.publisher))
+                if each.other is not None:
+                    headers.append(each.other)
                 own_offsets[each.source] += each.skipped + 1
                 if world.hop is Hop.ADDRESSES:
                     name = b"%b-%d" % (

@@ -7,17 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence_client.headers import Headers
+from ringfence_service.config.addresses import AddressSettings
 from ringfence_service.dedup.batch import read
 from ringfence_service.dedup.record import strip_origins
 from ringfence_service.kafka.model import UNREADABLE
 from ringfence_service.native.records import Records
 from ringfence_service.native.ring import NativeRing, whole
+from ringfence_service.native.window import whole as whole_window
 from ringfence_state.cache import Cache
+from ringfence_state.keys import prefix
 from ringfence_state.memory_store import MemoryStore
-from ringfence_state.model import Claim, PackedPositions, PartitionId
-from ringfence_state.segment import Segment, encode, put
+from ringfence_state.model import Claim, Origin, PackedPositions, PartitionId
+from ringfence_state.segment import Segment, encode, numbered, put
 from ringfence_state.strategies.ring_admin import forget_all
 from ringfence_state.strategies.ring_memory import RingStrategy
+from ringfence_state.strategies.window import WINDOW
 from tests.fakes.native import as_produced, piece_of
 from tests.support.deciding import NOW_MS, SOURCE, record
 from tests.support.native import native_rings, needs_native
@@ -142,6 +146,21 @@ def test_an_id_that_was_forgotten_in_the_store_is_not_found_in_a_copy(
         cache.reread(SOURCE, "a")
         assert is_known(b"1")
         assert not is_known(b"2")
+
+
+def test_the_original_of_another_partition_has_its_origin_after_it_was_seen_again() -> None:
+    other = PartitionId("payments", 7)
+    value = encode(Segment(0, 0, 9, (other,), (b"\0\x001",), [0], [5], [NOW_MS - 1], held=1))
+    window = whole_window([(numbered(prefix(WINDOW, "a"), 0), value)])
+    settings = AddressSettings(strategy="window", window_size=9)
+    draft = window.begin(settings, PackedPositions(SOURCE))
+    lane = draft.lane(("out", 0, 0), None, drops=True)
+    rules: tuple[object, ...] = {None: lane}, None, (("_DUPL_ID",), 1), 0, NOW_MS, [], [], NOW_MS
+    assert records_of([[("_DUPL_ID", b"1")]]).admit(0, *rules)[:3] == (1, NOW_MS, None)
+    known = draft.verdict(Claim(b"1"), Origin(*SOURCE, 9, NOW_MS))
+    assert known is not None
+    assert known.origin == Origin(*other, 5, NOW_MS)
+    assert draft.accepted() == {}
 
 
 def test_an_id_that_was_made_new_is_left_to_python_until_it_is_added_again() -> None:

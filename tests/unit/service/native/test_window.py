@@ -289,6 +289,24 @@ def test_a_window_that_was_made_smaller_says_what_is_left_until_an_id_is_forgott
     assert slots[2:7] == [[], [1], [2], [3], [4]]
 
 
+def test_no_record_knows_an_id_beyond_a_size_that_is_much_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled, "_READ_MAX", 2)
+    ours = Written("stored", window_ms=1_000, window_size=10_000)
+    for first in range(0, 4_000, 500):
+        sights = [
+            Sight(0, b"%d" % number, None, 0, "judge") for number in range(first, first + 500)
+        ]
+        ours.decide(sights, 100, committed=True)
+    ours.settings = replace(ours.settings, window_size=10)
+    copies = [Sight(0, b"%d" % number, None, 0, "judge") for number in (3_995, 500, 3_989)]
+    _, known, *others, _, held = ours.decide(copies, 100, committed=True)
+    assert known is not None
+    assert others == [None, None]
+    assert held == 10
+
+
 def test_a_window_whose_count_is_more_than_its_numbers_is_refused() -> None:
     ours = Written("whole", window_ms=10**9, window_size=10)
     ours.decide([Sight(0, b"1", None, 0, "judge")], 0, committed=True)
