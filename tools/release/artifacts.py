@@ -94,11 +94,13 @@ def _package_chart(source: Source, chart: Path, folder: Path) -> None:
 
 
 def _set_times(archive: Path, time_s: int) -> None:
-    """Give all files of an archive one time: setuptools has that of today in some."""
+    """Give all files of an archive one time and no owner: setuptools has those of today."""
     content = io.BytesIO()
     with tarfile.open(archive) as given, tarfile.open(fileobj=content, mode="w") as made:
         for each in given:
             each.mtime, each.pax_headers = time_s, {}  # which has fractions of a second
+            each.uid, each.gid, each.uname, each.gname = 0, 0, "", ""
+            each.mode = 0o755 if each.isdir() else 0o644
             made.addfile(each, given.extractfile(each) if each.isfile() else None)
     archive.write_bytes(gzip.compress(content.getvalue(), mtime=time_s))
 

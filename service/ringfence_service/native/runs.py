@@ -389,10 +389,14 @@ class ReplayedRuns:
     """Ids of all addresses that are in no run yet: 64 MiB."""
 
     def __init__(self, store: Store, kind: bytes, *, is_window: bool) -> None:
+        """Raises StoreFailedError if the disk refuses to create the folder."""
         assert store.derived is not None  # the caller has asked
-        store.derived.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._store, self._kind = store, kind
-        seed = _seed(store.derived / "seed")
+        try:
+            store.derived.mkdir(mode=0o700, parents=True, exist_ok=True)
+            seed = _seed(store.derived / "seed")
+        except OSError as error:
+            raise StoreFailedError(str(error)) from error
         self._check = _number(seed)
         self._table = _module().Table(True, True, is_window, seed)  # noqa: FBT003 - as above
         self._begun: OrderedDict[bytes, _Begun] = OrderedDict()

@@ -14,7 +14,7 @@ from ringfence_state.cache import Cache
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PackedPositions, PartitionId
 from ringfence_state.segment import decode
-from ringfence_state.store import StoreCorruptError
+from ringfence_state.store import StoreCorruptError, StoreFailedError
 from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.ring_admin import clear, forget_all
 from ringfence_state.strategies.ring_memory import RingStrategy
@@ -373,6 +373,12 @@ def test_a_resize_that_a_changelog_ends_with_is_replayed(tmp_path: Path, count: 
     kept.store = replayed_into(tmp_path / "again", [*changelog_of(kept), *resize.edits])
     kept.start()
     assert kept.decide([b"id99"]) == [True]
+
+
+def test_a_disk_that_refuses_files_when_a_replay_begins_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreFailedError, match="Not a directory"):
+        FORMS.replayed(StoreWithFolder(tmp_path / "file" / "derived"))
 
 
 def test_addresses_that_are_replayed_beside_many_others_have_what_memory_allows(
