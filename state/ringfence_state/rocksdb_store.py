@@ -62,6 +62,10 @@ class RocksStore:
     def __init__(self, source: PartitionId, path: Path, options: Options) -> None:
         self._source = source
         self._path = path
+        self.derived = path / "derived"
+        """A folder within that of the database, which leaves it alone."""
+        self._iterators: list[RdictIter] = []
+        """Those of which no scan is at work, and which see all that was written."""
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.db = Rdict(str(path), options=options)
@@ -71,25 +75,23 @@ class RocksStore:
         except Exception as error:
             raise self._translated(error) from error
 
-    @property
-    def derived(self) -> Path:
-        """A folder within that of the database, which leaves it alone."""
-        return self._path / "derived"
-
     def scan(self, prefix: bytes, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the entries from `start` on whose keys start with the prefix, ascending."""
+        iterators = self._iterators
         try:
-            entries = self.db.iter()
+            entries = iterators.pop() if iterators else self.db.iter()
             entries.seek(max(prefix, start))
             while entries.valid():
                 key, value = bytes(entries.key()), bytes(entries.value())
                 if not key.startswith(prefix):
-                    return
+                    break
                 yield key, value
                 entries.next()
-            entries.status()  # an iterator ends quietly where a block is damaged; this raises
+            else:
+                entries.status()  # it ends quietly where a block is damaged; this raises
         except Exception as error:
             raise self._translated(error) from error
+        iterators.append(entries)  # of a list that nobody has any more if there was a write
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
@@ -143,6 +145,7 @@ class RocksStore:
         except Exception as error:
             raise self._translated(error) from error
         self._position = position
+        self._iterators = []
 
     def figures(self) -> StoreStats:
         """Return size and activity; a figure that RocksDB does not report is 0."""
@@ -171,6 +174,7 @@ class RocksStore:
 
     def close(self) -> None:
         """Close the database. An error here is ignored: the next open reports the damage again."""
+        self._iterators.clear()
         with suppress(Exception):
             self.db.close()
 

@@ -8,6 +8,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from os.path import isdir
 from pathlib import Path
 
 from ringfence_state.keys import UnknownFormatError, prefix
@@ -18,9 +19,14 @@ from ringfence_state.store import Store, StoreCorruptError
 
 def folder_of(store: Store, begin: bytes) -> Path | None:
     """Return the folder for files about the segments whose keys begin so; None if it has none."""
+    path = _path_of(store, begin)
+    return None if path is None else Path(path)
+
+
+def _path_of(store: Store, begin: bytes) -> str | None:
     if store.derived is None:
         return None
-    return store.derived / hashlib.blake2b(begin, digest_size=16).hexdigest()
+    return f"{store.derived}/{hashlib.blake2b(begin, digest_size=16).hexdigest()}"
 
 
 class StoredSegments:
@@ -105,8 +111,9 @@ class StoredSegments:
 
     def discard(self) -> None:
         """Delete the files about these segments: they are few now, or were deleted."""
-        if self.folder is not None and self.folder.is_dir():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        path = _path_of(self.store, self._prefix)
+        if path is not None and isdir(path):  # noqa: PTH112 - for each address that is loaded
+            shutil.rmtree(path, ignore_errors=True)
 
     def row(self, value: bytes, number: int) -> SegmentEntry:
         """Return an entry of a segment."""

@@ -92,6 +92,20 @@ def test_partitions_share_nothing_and_a_wipe_forgets_one_of_them(stores: Stores)
     kept.close()
 
 
+def test_a_scan_sees_all_that_was_written_before_it_began(stores: Stores) -> None:
+    store = stores.open(SOURCE)
+    store.apply([Edit(b"ra", b"1"), Edit(b"rb", b"1"), Edit(b"s", b"1")], position(1))
+    assert len(list(store.scan(b"r"))) == 2
+    first, second = store.scan(b"r"), store.scan(b"r", b"rb")
+    assert (next(first), next(second)) == ((b"ra", b"1"), (b"rb", b"1"))
+    store.apply([Edit(b"ra", b"2"), Edit(b"rc", b"2")], position(2))
+    assert list(first)[:1] == [(b"rb", b"1")]
+    assert len(list(second)) <= 1
+    for _ in range(3):
+        assert list(store.scan(b"r")) == [(b"ra", b"2"), (b"rb", b"1"), (b"rc", b"2")]
+    store.close()
+
+
 def test_a_wipe_of_nothing_is_no_error(stores: Stores) -> None:
     stores.wipe(SOURCE)
 
