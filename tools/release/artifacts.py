@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Mapping
@@ -58,8 +59,9 @@ def build(source: Source, folder: Path) -> None:
             _run(source, project, {}, sys.executable, "-c", _BUILD, str(folder))
         _run(source, exported / "native", {}, sys.executable, "-c", _PACK_NATIVE, str(folder))
         _set_times(folder / f"ringfence_native-{source.version}.tar.gz", source.committed_s)
+        headers = _headers(Path(temporary) / "headers")
         for platform, target in PLATFORMS.items():
-            _build_native(source, exported / "native", platform, target, folder)
+            _build_native(source, exported / "native", headers, platform, target, folder)
         _package_chart(source, exported / "deploy" / "helm" / "ringfence", folder)
         locked = exported / "requirements" / "service.txt"
         shutil.copy(locked, folder / f"{name}.requirements.txt")
@@ -105,9 +107,27 @@ def _set_times(archive: Path, time_s: int) -> None:
     archive.write_bytes(gzip.compress(content.getvalue(), mtime=time_s))
 
 
-def _build_native(source: Source, project: Path, platform: str, target: str, folder: Path) -> None:
+def _headers(folder: Path) -> Path:
+    """Fill a folder with the headers that Debian's Python has below the name of a platform, if any.
+
+    The configuration of Python is that of the machine that builds: what the stable ABI has of it is
+    the same on both platforms.
+    """
+    include = Path(sysconfig.get_path("include"))
+    own = include.parent / str(sysconfig.get_config_var("MULTIARCH")) / include.name / "pyconfig.h"
+    for target in PLATFORMS.values() if own.exists() else ():
+        theirs = folder / f"{target.split('-')[0]}-linux-gnu" / include.name
+        theirs.mkdir(parents=True)
+        shutil.copy(own, theirs)
+    return folder
+
+
+def _build_native(
+    source: Source, project: Path, headers: Path, platform: str, target: str, folder: Path
+) -> None:
     compiler = f"{sys.executable} -m ziglang cc -target {target}"
-    environment = {"CC": compiler, "LDSHARED": f"{compiler} -shared -s", "CFLAGS": "-g0"}
+    flags = f"-g0 -I{headers}"
+    environment = {"CC": compiler, "LDSHARED": f"{compiler} -shared -s", "CFLAGS": flags}
     command = [sys.executable, "-c", _BUILD_NATIVE, str(folder), platform]
     _run(source, project, environment, *command)
     shutil.rmtree(project / "build")  # the next platform needs other objects
