@@ -283,7 +283,7 @@ class NativeWindowDraft(CompiledDraft):
             self._supply()
 
     def _supply(self) -> None:
-        """Have the extension read what tells which id is the eldest."""
+        """Have the extension read the segments that show which id is the eldest."""
         name = self.native.unread()
         if name is None or not self._ring.fetch(name):
             floor, _, _ = self.native.standing()

@@ -1,4 +1,4 @@
-"""The ring in memory: what it holds, takes, and tells of its segments."""
+"""The ring in memory: what it holds, what it takes, and what its segments are."""
 
 from collections.abc import Iterator, Sequence
 
