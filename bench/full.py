@@ -27,6 +27,7 @@ from bench.series.instances import instances
 from bench.series.latencies import latencies
 from bench.series.lookup import lookup
 from bench.series.peers import artemis, peers
+from bench.series.planned import planned
 from bench.series.refused import refused
 from bench.series.registry import registry
 from bench.series.restart import restore
@@ -57,6 +58,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "shapes": shapes,
     "ids_held": ids_held,
     "horizon": horizon,
+    "planned": planned,
     "restore": restore,
     "lookup": lookup,
     "artemis": artemis,

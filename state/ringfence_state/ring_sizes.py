@@ -1,4 +1,4 @@
-"""Ring sizes: the most memory that a full ring takes, by the path that runs and by its form.
+"""Ring sizes: the memory that a full ring takes, by the path that runs and by its form.
 
 The arithmetic is that of the structures themselves:
 `state/ringfence_state/strategies/ring_memory.py` for the path in Python, `native/ring.h` and
@@ -24,17 +24,18 @@ _SLOTS_MIN: Final = 16
 """`SLOTS_MIN` of `native/ring.h`: the smallest table."""
 _KEPT_SEGMENTS: Final = 64
 """The newest segments of a compiled ring whose segments stay in the store."""
-_LENT_SEGMENTS: Final = 64
-"""Those that it has read last for duplicates of older ids."""
 YOUNG_IDS: Final = 1 << 16
 """Number of ids in its table from which a run of them is written.
 
 They take 1 to 2 MiB. A start reads the segments of as many ids, within a twentieth of a second.
 """
-_YOUNG_MAX: Final = 3 * YOUNG_IDS
-"""How many there are at most: a run is being written, others come, and a batch is large."""
-_YOUNG_BYTES: Final = 2 * 16
-"""The hash of one and where it is stored, in a buffer that doubles when it is full."""
+_YOUNG_MAX: Final = YOUNG_IDS + 10_000
+"""How many there are with those of the batch by which there were enough.
+
+While the thread that writes runs is late there are more, but not for long.
+"""
+_YOUNG_BYTES: Final = 16
+"""The hash of one and where it is stored."""
 _RUN_BYTES: Final = 2.55
 """Memory for an id in a run: 20 bits in its filter, and a part of a page's first hash."""
 EVICTED_PART: Final = 8
@@ -46,12 +47,15 @@ _ROW_BYTES: Final = 8
 
 
 class RingSizes(NamedTuple):
-    """Take a number of ids and the length of each; return the most memory of a ring or window."""
+    """Take a number of ids and the length of each; return the memory of a full ring or window."""
 
     whole: Callable[[int, int], int]
-    """With its ids in memory."""
+    """With its ids in memory: the most that it takes."""
     stored: Callable[[int, int], int]
-    """With its ids in the store."""
+    """With its ids in the store: what it takes while copies come soon.
+
+    For copies of older ids it has up to 64 segments more, some 1.5 MiB.
+    """
 
 
 def _segments(ids: int) -> int:
@@ -87,7 +91,7 @@ def _compiled_whole(ids: int, id_bytes: int) -> int:
 def _compiled_stored(ids: int, id_bytes: int) -> int:
     young = min(ids, _YOUNG_MAX)
     table_bytes = slots_max(young) * _SLOT_BYTES + young * _YOUNG_BYTES
-    segments_bytes = (_KEPT_SEGMENTS + 1 + _LENT_SEGMENTS) * _segment_bytes(id_bytes)
+    segments_bytes = (_KEPT_SEGMENTS + 1) * _segment_bytes(id_bytes)
     runs = 0 if ids < YOUNG_IDS else ids + ids // EVICTED_PART
     return table_bytes + segments_bytes + int(runs * _RUN_BYTES)
 

@@ -137,7 +137,7 @@ def sized(
 
 
 def memory_bytes(size: int, path: FastPath, *, is_window: bool) -> int:
-    """Return the most memory that an address takes on one partition once its size is reached.
+    """Return the memory that an address takes on one partition once its size is reached.
 
     Each id of a window counts once; an id that is seen again has a second place for a time.
     """
