@@ -227,6 +227,16 @@ def test_a_segment_whose_numbers_the_table_cannot_have_is_refused(form: str) -> 
             loaded(first)
 
 
+@pytest.mark.parametrize("indexes", [(3, 0), (0, 3), (3, 3), (-1, 0), (0, -1), (-1, -1)])
+@pytest.mark.parametrize("ids", [(b"a", b"b"), (b"a", b"bc")])
+def test_a_segment_with_a_source_that_it_does_not_name_is_refused(
+    indexes: tuple[int, int], ids: tuple[bytes, bytes]
+) -> None:
+    segment = Segment(0, 0, 10, tuple(SOURCES[:3]), ids, indexes, [5, 6], [7, 8])
+    with pytest.raises(UnknownFormatError):
+        whole([(b"", encode(segment))])
+
+
 SEGMENT_COLUMNS = st.lists(
     st.tuples(
         st.binary(max_size=66),
