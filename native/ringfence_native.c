@@ -525,10 +525,10 @@ static int names_of(PyObject *pair, void *found)
     return 1;
 }
 
-/* Whether the fast path may take a record, and its id; without a value if it has none. What is not
- * certain is left to Python: ids that have to be hashed, or that may be a stamp, null ids, and names
+/* Whether at most one of the names stands in a record, and holds an id; the id is without a value if the
+ * record has none. What is not certain is left to Python: ids that have to be hashed, null ids, and names
  * beyond ASCII. */
-static bool is_plain(const Row *row, const Names *names, Header *id)
+static bool has_one_id(const Row *row, const Names *names, Header *id)
 {
     *id = (Header){NULL, NULL, 0};
     if (!row->is_ascii || row->time <= 0 || row->fate != PYTHON)
@@ -545,7 +545,13 @@ static bool is_plain(const Row *row, const Names *names, Header *id)
             *id = header;
         }
     }
-    return !id->value || (id->length <= ID_BYTES_MAX && !memchr(id->value, '/', id->length));
+    return !id->value || id->length <= ID_BYTES_MAX;
+}
+
+/* Whether the fast path may take a record. Python tells whether an id is a bridge's stamp. */
+static bool is_plain(const Row *row, const Names *names, Header *id)
+{
+    return has_one_id(row, names, id) && (!id->value || !memchr(id->value, '/', id->length));
 }
 
 /* `lane` keeps both texts. */
@@ -787,28 +793,69 @@ static PyObject *Piece_admit(Piece *self, PyObject *args)
                          wanted ? wanted : Py_NewRef(Py_None));
 }
 
-/* forward(start, end, partitions, field, topic, input): send records to the partition of a field's
- * value, with an origin header if there is an input, up to the first one whose value is not among
- * them. */
+/* The hash by which Java clients choose a partition. */
+static uint32_t murmur2(const char *text, size_t length)
+{
+    const uint32_t by = 0x5bd1e995;
+    uint32_t hash = 0x9747b28c ^ (uint32_t)length;
+    const unsigned char *at = (const unsigned char *)text, *end = at + length / 4 * 4;
+    for (; at < end; at += 4) {
+        uint32_t word = (uint32_t)little(at, 4) * by;
+        hash = (hash * by) ^ ((word ^ word >> 24) * by);
+    }
+    if (length % 4)
+        hash = (hash ^ (uint32_t)little(at, length % 4)) * by;
+    hash = (hash ^ hash >> 13) * by;
+    return hash ^ hash >> 15;
+}
+
+/* The partition of a record: `target` is its number, or a tuple of the start of the keys of ids and the
+ * number for records without one. -1 if Python has to tell. */
+static int partition_of(const Row *row, PyObject *target, const Names *names, int partitions, Text *key)
+{
+    Header id;
+    const char *start;
+    Py_ssize_t length;
+    int number;
+    if (!PyTuple_Check(target))
+        return (int)PyLong_AsLong(target);
+    if (!has_one_id(row, names, &id) || !PyArg_ParseTuple(target, "y#i", &start, &length, &number))
+        return -1;
+    if (!id.value)
+        return number;
+    key->used = 0;
+    if (!put(key, start, (size_t)length) || !put(key, id.value, id.length))
+        return -1;
+    return (int)((murmur2(key->bytes, key->used) & 0x7fffffff) % (uint32_t)partitions);
+}
+
+/* forward(start, end, targets, field, topic, input, names, partitions): send records to the partition
+ * that follows from a field's value, and their ids if its target says so, with an origin header if there
+ * is an input, up to the first one for which Python has to tell. */
 static PyObject *Piece_forward(Piece *self, PyObject *args)
 {
-    Py_ssize_t start, end, at;
-    PyObject *partitions;
+    Py_ssize_t start, end, at, length;
+    PyObject *targets;
     const char *field, *topic, *input;
-    Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "nnO!zsz#", &start, &end, &PyDict_Type, &partitions, &field, &topic,
-                          &input, &length) ||
+    Names names;
+    Text key = {NULL, 0, 0};
+    int partitions;
+    if (!PyArg_ParseTuple(args, "nnO!zsz#O&i", &start, &end, &PyDict_Type, &targets, &field, &topic,
+                          &input, &length, names_of, &names, &partitions) ||
         !is_range(self, start, end))
         return NULL;
+    if (partitions <= 0)
+        return PyErr_SetString(PyExc_ValueError, "no partitions"), NULL;
     for (at = start; at < end; at++) {
         Row *row = &self->rows[at];
         Header value = field_of(row, field);
-        PyObject *found = row->fate == PYTHON && row->is_ascii ? entry_of(partitions, &value) : NULL;
-        int partition = found ? (int)PyLong_AsLong(found) : 0;
-        if (!found || PyErr_Occurred())
+        PyObject *target = row->fate == PYTHON && row->is_ascii ? entry_of(targets, &value) : NULL;
+        int partition = target ? partition_of(row, target, &names, partitions, &key) : -1;
+        if (partition < 0 || PyErr_Occurred())
             break;
         follow(row, args, topic, input, partition, row->time);
     }
+    free(key.bytes);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(at);
 }
 
@@ -1272,7 +1319,7 @@ TYPE(Reader, 0, {Py_tp_new, Reader_new});
 #endif
 
 /* What service/ringfence_service/native/extension.py expects: one more with each change of what is called. */
-enum { INTERFACE = 9 };
+enum { INTERFACE = 10 };
 
 static PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, NULL},
                                   {"client_of", client_of, METH_VARARGS, NULL},

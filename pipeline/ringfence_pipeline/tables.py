@@ -50,7 +50,7 @@ from ringfence_pipeline.stopping import stop_requests
 from ringfence_pipeline.storage import StorageFolder
 from ringfence_pipeline.table_format import JOURNALS, Format, format_of, partitioning_of
 from ringfence_pipeline.templates import filled_text, input_topic
-from ringfence_service.config.model import EXPRESSION_MARKER
+from ringfence_service.config.expressions import EXPRESSION_MARKER
 
 _WAIT_S: Final = 1
 """How long one call into Spark may block, for one of the streams.

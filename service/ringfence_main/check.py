@@ -304,7 +304,7 @@ def _unused(config: Config, routes: Mapping[str, InputRoute]) -> Iterator[str]:
     service = config.service
     is_default = service.by_address_partitions == ServiceSettings().by_address_partitions
     if not is_default and not decides_by_address(config):
-        yield "service.by_address_partitions has no effect: no route has scope address"
+        yield "service.by_address_partitions has no effect: no route has scope address or id"
     for route in routes.values():
         allowed = route.settings.allowed_outputs
         if allowed and None not in {route.output.constant, route.dead_letter.constant}:
@@ -451,8 +451,8 @@ def _changelog_problems(
 
 
 def _by_address_problems(config: Config, topics: dict[str, TopicInfo]) -> list[ConfigIssue]:
-    """Return what is wrong with the existing topics that scope `address` uses."""
-    if all(route.scope != "address" for route in config.routes):
+    """Return what is wrong with the existing topics that scopes `address` and `id` use."""
+    if not decides_by_address(config):
         return []
     service, problems = config.service, []
     repartition, log = by_address(service.group_id), changelog(service.group_id, BY_ADDRESS)

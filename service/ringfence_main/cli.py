@@ -284,6 +284,7 @@ def check(
     epilog=example(
         "plan --rate 1000 --window 30m",
         "plan --rate 5000 --window 2h --scope partition --partitions 12 --address orders",
+        "plan --rate 50000 --window 1h --scope id --address orders",
         "plan --rate 50 --window 7d --strategy window --json | jq -r .toml",
     )
 )
@@ -305,7 +306,8 @@ def plan(
         str, typer.Option("--strategy", metavar="NAME", help="ring or window.")
     ] = "ring",
     scope: Annotated[
-        str, typer.Option("--scope", metavar="NAME", help="address or partition, as in the route.")
+        str,
+        typer.Option("--scope", metavar="NAME", help="address, id or partition, as in the route."),
     ] = "address",
     partitions: Annotated[
         int | None,
@@ -313,7 +315,7 @@ def plan(
             "--partitions",
             metavar="COUNT",
             min=1,
-            help="With --scope partition: partitions of the input.",
+            help="With --scope partition: partitions of the input; with id: by_address_partitions.",
         ),
     ] = None,
     busiest: Annotated[

@@ -19,13 +19,17 @@ from ringfence_service.errors import ExitCode, ExitError
 from ringfence_service.formatting import duration, plural, short_duration_ms
 from ringfence_service.native.path import chosen
 from ringfence_service.queries import sizing
-from ringfence_service.queries.sizing import AcceptRates, RequiredSize
+from ringfence_service.queries.sizing import AcceptRates
 from ringfence_state.strategies.registry import DEFAULT, STRATEGIES
 
 _SCOPES: Final = get_args(Scope)
 _PLANNED: Final = tuple(name for name in STRATEGIES if AddressSettings(strategy=name).size_of_ids)
 _DEFAULT_MEMORY_MB: Final = ServiceSettings().cache_memory_mb
 _DEL: Final = "\x7f"
+_DEVIATIONS: Final = 6
+"""By how many standard deviations the largest share of ids may exceed the mean: by more once in
+10^9.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class PlanRequest:
     strategy: str = DEFAULT
     scope: str = "address"
     partitions: int | None = None
-    """Partitions over which scope `partition` spreads the address; None: one."""
+    """Partitions over which scope `partition` or `id` spreads the address; None: the default."""
     busiest: float | None = None
     """Accepted messages per second of the busiest of them; None: evenly spread."""
     pattern: str = "#"
@@ -64,16 +68,17 @@ def plan(request: PlanRequest, screen: CommandOutput) -> None:
 def planned(request: PlanRequest) -> dict[str, Any]:
     """Return the plan as the document of `--json`; raise ExitError for a wrong option."""
     settings = _settings(request.strategy)
-    rates, partitions = _rates(request), request.partitions or 1
     window_ms = _window_ms(request.window)
+    partitions = _partitions(request)
+    rates = _rates(request, window_ms, partitions)
     time_key = settings.remembered_by.time_key
     needed = sizing.sized(rates, window_ms, partitions, _path(), is_window=bool(time_key))
     both = f"--rate {request.rate:,.10g} and --window {request.window}"
     if needed is None:
         raise _wrong(
             f"{both} need more than {sizing.SIZE_MAX:,} ids on one partition; shorten the window, "
-            "or spread the messages over more addresses or, with --scope partition, over more "
-            "--partitions."
+            "or spread the messages over more addresses or, with --scope partition or id, over "
+            "more --partitions."
         )
     memory_mb = max(_DEFAULT_MEMORY_MB, sizing.round_up(needed.cache_memory_mb))
     if not _may_be(memory_mb):
@@ -85,6 +90,12 @@ def planned(request: PlanRequest) -> dict[str, Any]:
     fault = pattern_fault(request.pattern)
     if fault is not None:
         raise _wrong(f"--address {request.pattern!r} is not a pattern: {fault}; correct it.")
+    shares = partitions if request.scope == "id" and not time_key else 1
+    if needed.size * shares > sizing.SIZE_MAX:
+        raise _wrong(
+            f"{both} need {needed.size * shares:,} ids on all partitions, and id_cache_size may be "
+            f"{sizing.SIZE_MAX:,}; shorten the window, or use --strategy window."
+        )
     default: int = getattr(settings, settings.size_of_ids)
     lasts_ms: float = getattr(settings, time_key) if time_key else math.inf
     return {
@@ -97,10 +108,10 @@ def planned(request: PlanRequest) -> dict[str, Any]:
         "ids_needed": needed.ids_needed,
         "safety_factor": sizing.SAFETY,
         "setting": settings.size_of_ids,
-        "recommended": needed.size,
+        "recommended": needed.size * shares,
         "default": default,
-        "default_is_enough": default >= needed.size and lasts_ms >= window_ms,
-        "default_reach_ms": min(sizing.reach_ms(default, rates) or 0, lasts_ms),
+        "default_is_enough": default >= needed.size * shares and lasts_ms >= window_ms,
+        "default_reach_ms": min(sizing.reach_ms(-(-default // shares), rates) or 0, lasts_ms),
         "memory_bytes": needed.memory_bytes,
         "disk_bytes": needed.disk_bytes,
         "changelog_bytes": needed.changelog_bytes,
@@ -108,7 +119,7 @@ def planned(request: PlanRequest) -> dict[str, Any]:
         "load_ms": needed.load_ms,
         "measured_id_bytes": sizing.ID_BYTES,
         "cache_memory_mb": memory_mb,
-        "toml": _toml(request, settings, needed, memory_mb, window_ms),
+        "toml": _toml(request, settings, needed.size * shares, memory_mb, window_ms),
     }
 
 
@@ -134,8 +145,18 @@ def _settings(strategy: str) -> AddressSettings:
     return settings
 
 
-def _rates(request: PlanRequest) -> AcceptRates:
-    """Return the rates of the address and of its busiest deciding partition."""
+def _partitions(request: PlanRequest) -> int:
+    """Return how many partitions decide the address."""
+    if request.scope == "id":
+        return request.partitions or ServiceSettings().by_address_partitions
+    return request.partitions or 1
+
+
+def _rates(request: PlanRequest, window_ms: int, partitions: int) -> AcceptRates:
+    """Return the rates of the address and of its busiest deciding partition.
+
+    With scope `id` a hash spreads ids, so that shares differ by chance.
+    """
     if not 0 < request.rate <= sizing.RATE_MAX:
         raise _wrong(
             f"--rate {request.rate:,.10g} cannot be planned for; write accepted messages per "
@@ -144,13 +165,17 @@ def _rates(request: PlanRequest) -> AcceptRates:
     if request.scope not in _SCOPES:
         raise _wrong(f"--scope {request.scope!r} is neither {' nor '.join(_SCOPES)}; write one.")
     is_spread = request.partitions is not None or request.busiest is not None
-    if request.scope != "partition" and is_spread:
+    if request.scope == "address" and is_spread:
         raise _wrong(
             "With scope address one partition decides all messages of an address: leave out "
             "--partitions and --busiest, or add --scope partition."
         )
-    partitions = request.partitions or 1
+    if request.scope == "id" and request.busiest is not None:
+        raise _wrong("With scope id a hash of the ids spreads messages: leave out --busiest.")
     evenly = request.rate / partitions
+    if request.scope == "id":
+        ids = max(1.0, evenly * window_ms / 1000)
+        return AcceptRates(request.rate, min(request.rate, evenly * (1 + _DEVIATIONS / ids**0.5)))
     busiest = evenly if request.busiest is None else request.busiest
     if not evenly <= busiest <= request.rate:
         raise _wrong(
@@ -183,7 +208,7 @@ def _may_be(memory_mb: int) -> bool:
 def _toml(
     request: PlanRequest,
     settings: AddressSettings,
-    needed: RequiredSize,
+    size_of_ids: int,
     memory_mb: int,
     window_ms: int,
 ) -> str:
@@ -200,7 +225,7 @@ def _toml(
         lines.append(f'strategy = "{request.strategy}"')
     if by.time_key:
         lines.append(f"{by.time_key} = {window_ms}")
-    return "\n".join([*lines, f"{by.size_key} = {needed.size}"])
+    return "\n".join([*lines, f"{by.size_key} = {size_of_ids}"])
 
 
 def _page(document: dict[str, Any]) -> Page:
@@ -213,7 +238,7 @@ def _page(document: dict[str, Any]) -> Page:
     rows: list[tuple[str, Cell]] = [
         ("retry window", span(document["retry_window_ms"])),
         ("messages per second", _rate(rate)),
-        *(spread if document["scope"] == "partition" else ()),
+        *(() if document["scope"] == "address" else spread),
         ("ids needed", count(document["ids_needed"])),
         ("recommended", count(document["recommended"], "strong")),
         ("default", count(document["default"])),
@@ -224,7 +249,8 @@ def _page(document: dict[str, Any]) -> Page:
         ("restore", span(document["restore_ms"])),
         ("first load", span(document["load_ms"])),
     ]
-    each = "" if partitions == 1 else " on each partition"
+    is_divided = document["scope"] == "id" and document["strategy"] == DEFAULT
+    each = "" if partitions == 1 or is_divided else " on each partition"
     head = (
         f"{document['setting']} = {document['recommended']:,}{each} recognises copies up to "
         f"{duration(document['retry_window_ms'])} late"

@@ -1,4 +1,4 @@
-"""A world of scope `address`: the order of the decisions is that of the topic by-address."""
+"""A world of scope `address` or `id`: decisions are in the order of the topic by-address."""
 
 import threading
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from ringfence_client.headers import ORIGIN
+from ringfence_client.headers import DUPLICATE_ID, ORIGIN
 from ringfence_service.kafka.topics import BY_ADDRESS, by_address, changelog, fallback
 from tests.broker.reading import committed, drained, follow
 from tests.broker.topics import create_topic
@@ -23,13 +23,13 @@ from tests.broker.workload import (
 )
 from tests.broker.world import Manner, World, letter_of, same
 
-Lane = tuple[int, bytes]
-"""A partition of the input, and an address: what keeps its order."""
+Lane = tuple[int, bytes, bytes | None]
+"""A partition of the input, an address, and with scope `id` an id: what keeps its order."""
 
 
 def world_of(manner: Manner) -> type[World]:
     """The world that services of this manner live in."""
-    return CarriedWorld if manner.scope == "address" else World
+    return World if manner.scope == "partition" else CarriedWorld
 
 
 class CarriedWorld(World):
@@ -87,8 +87,8 @@ class CarriedWorld(World):
         assert fates.letters, "the workload has no duplicates, it proves nothing"
         outputs = {n: [each.record for each in rows] for n, rows in self.read(self.output).items()}
         letters = {n: list(map(letter_of, rows)) for n, rows in self.read(self.letters).items()}
-        same("the output", _lanes(outputs), _lanes(fates.outputs))
-        same("the dead letters", _lanes(letters), _lanes(fates.letters))
+        same("the output", self._lanes(outputs), self._lanes(fates.outputs))
+        same("the dead letters", self._lanes(letters), self._lanes(fates.letters))
         for glimpse in self._glimpses:
             for number, rows in glimpse.items():
                 early = [each.record for each in rows]
@@ -101,6 +101,17 @@ class CarriedWorld(World):
         places = [(row.partition, row.offset) for _, row in carried]
         assert len(places) == len(set(places)) == self._sent, "each input is passed on once"
         return judged_where(self.input, carried)
+
+    def _lanes(self, rows: Mapping[int, list[Record] | list[Letter]]) -> list[tuple[Lane, object]]:
+        """What came by one partition to one address, in order, one lane after the other."""
+        found: dict[Lane, list[object]] = defaultdict(list)
+        for number, records in rows.items():
+            for record in records:
+                headers = dict(record.headers)
+                identifier = headers.get(DUPLICATE_ID) if self.manner.scope == "id" else None
+                found[number, headers["addr"] or b"", identifier].append(record)
+        lanes = sorted(found, key=lambda lane: (lane[:2], lane[2] or b""))
+        return [(lane, record) for lane in lanes for record in found[lane]]
 
     def _read(self) -> None:
         # Decided records are deleted after a while: a late reader would miss them.
@@ -116,12 +127,3 @@ def _as_sent(carried: Seen) -> Seen:
     source, _, offset = (told or b"").rpartition(b"@")
     partition = int(source.rpartition(b"-")[2])
     return Seen(partition, int(offset), carried.record._replace(headers=tuple(headers)))
-
-
-def _lanes(rows: Mapping[int, list[Record] | list[Letter]]) -> list[tuple[Lane, object]]:
-    """What came by one partition to one address, in order, one lane after the other."""
-    found: dict[Lane, list[object]] = defaultdict(list)
-    for number, records in rows.items():
-        for record in records:
-            found[number, dict(record.headers)["addr"] or b""].append(record)
-    return [(lane, record) for lane in sorted(found) for record in found[lane]]

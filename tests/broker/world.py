@@ -81,7 +81,7 @@ class World(Stage):
         manner: Manner = PLAIN,
     ) -> None:
         """`work` is what is sent, the model's own by default; `settings` are of all addresses."""
-        is_scattered = manner.scope == "address"
+        is_scattered = manner.scope != "partition"
         super().__init__(client, folder, group)
         self.input, self.output = f"{group}-in", f"{group}-out"
         self.letters = f"{group}-in.dlq"

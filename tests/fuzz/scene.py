@@ -39,7 +39,7 @@ def route_of(chance: random.Random) -> RouteSettings:
     return RouteSettings(
         name="orders",
         inputs=(INPUT,),
-        scope=chance.choice(("partition", "address")),
+        scope=chance.choice(("partition", "address", "id")),
         address=chance.choice(("{json:/to/addr~1/0}", "a.{json:/id}") if is_json else ADDRESSES),
         id=chance.choice(("{json:/id}", "{key-json:}{json:/id}") if is_json else IDS),
         output=f"{{header:{TO}}}" if steered else "orders.unique",

@@ -15,7 +15,7 @@ from ringfence_service.processor.loop import Loop
 from ringfence_service.queries.errors import NotPossible, Unavailable
 from ringfence_service.queries.ids import IdAnswer, IdQuery, ImportIds
 from ringfence_service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
-from ringfence_state.model import PartitionId
+from ringfence_state.model import NO_CLAIM, PartitionId
 from tests.fakes.clients import FakeClients
 from tests.fakes.partition import Record
 from tests.simulation.disk import Disk
@@ -189,8 +189,8 @@ def test_a_hop_decides_for_its_own_partitions_alone() -> None:
     turn_until_running(carrying)
     turn_until_running(deciding)
     assert carrying.decides
-    assert carrying.decider("k", plain) is carrying.assignment.running[plain]
-    assert deciding.decider("k", plain) is None
+    assert carrying.decider("k", plain)(NO_CLAIM) is carrying.assignment.running[plain]
+    assert deciding.decider("k", plain)(NO_CLAIM) is None
 
 
 def test_a_publisher_whose_number_is_set_goes_on_on_its_partition() -> None:

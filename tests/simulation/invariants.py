@@ -16,6 +16,7 @@ from tests.fakes.log import FakeCluster
 from tests.fakes.partition import Entry, Headers, Partition, Record, committed_records
 from tests.simulation.disk import Disk
 from tests.simulation.model import Expected, Model, Place
+from tests.simulation.registry import CAUSES, REGISTERED_LATE
 from tests.simulation.scenario import GROUP, LATE, TOMBSTONES_KEPT_MS, Sent
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def check(world: "World") -> None:
         expected = model.expected.get(place)
         if place in waiting:
             expected = Expected(dropped=True)  # it is in the state, and nowhere else
-        if world.case.scope == "address" and sent.address is None:
+        if _has_hops(world) and sent.address is None:
             expected = Expected(Reason.NO_ADDRESS)  # it gets no further than the first hop
         if expected is None:
             raise Broken("I1", f"{place} was never committed")
@@ -187,7 +188,31 @@ def _carried(world: "World") -> dict[Place, Place]:
             if place in found.values():
                 raise Broken("I2", f"{place} was passed on twice")
             found[partition.topic, partition.number, offset] = place
+    if world.case.scope == "id":
+        _check_spread(world, found)
     return found
+
+
+def _check_spread(world: "World", carried: Mapping[Place, Place]) -> None:
+    """I2: all records that can repeat each other are decided on one partition."""
+    seen: dict[object, int] = {}
+    for (_, number, _), place in carried.items():
+        sent, names = world.sent[place], list[object]()
+        if sent.schema in CAUSES or sent.schema == REGISTERED_LATE:
+            continue  # its id cannot be read, or could not when it was passed on
+        if sent.valid and sent.member is not None:
+            names.append(("group", sent.address, sent.member[0]))
+        elif sent.valid and sent.identifier is not None and not _counts(world):
+            names.append(("id", sent.address, sent.identifier))
+        if sent.valid and _counts(world) and sent.said.publisher is not None:
+            names = [("publisher", sent.address, sent.said.publisher)]
+        for name in names:
+            if seen.setdefault(name, number) != number:
+                raise Broken("I2", f"{name} is decided on two partitions")
+
+
+def _counts(world: "World") -> bool:
+    return world.case.strategy not in {"ring", "window"}
 
 
 def _has_hops(world: "World") -> bool:
@@ -254,16 +279,18 @@ def _check_unchanged(place: Place, sent: Sent, expected: Expected, output: Recor
 def _check_order(world: "World", model: Model) -> None:
     """I3: what came from one partition stands in its order, groups where they took effect.
 
-    With two hops, what came from one partition to one address.
+    With two hops, what came from one partition to one address; with scope `id`, and by one of the
+    partitions that decide it.
     """
     places = world.places
     for name in world.case.inputs:
         for partition in world.log.logs[f"{name}.unique"].partitions:
-            last: dict[tuple[PartitionId, str | None], tuple[int, int]] = {}
+            last: dict[tuple[PartitionId, str | None, PartitionId | None], tuple[int, int]] = {}
             for record in world.log.records(f"{name}.unique", partition.number):
                 topic, number, offset = place = places[record.value]
                 address = world.sent[place].address if _has_hops(world) else None
-                lane = (PartitionId(topic, number), address)
+                decider = model.deciders[place] if world.case.scope == "id" else None
+                lane = (PartitionId(topic, number), address, decider)
                 if model.effects[place] <= last.get(lane, (-1, 0)):
                     raise Broken("I3", f"{topic}-{number}@{offset} came out too late")
                 last[lane] = model.effects[place]

@@ -9,6 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from confluent_kafka import murmur2
+
 from ringfence_client.headers import BOOKMARK, DUPLICATE_ID, MARK, Headers, Reason, bookmark
 from ringfence_service.config.addresses import AUDIT, BRIDGE
 from ringfence_service.dedup.claim import is_stamp
@@ -123,6 +125,7 @@ class Model:
         self._epochs: Mapping[str, int] = {}
         self.waiting: dict[tuple[PartitionId, str, bytes], Waiting] = {}
         self.effects: dict[Place, tuple[int, int]] = {}
+        self.deciders: dict[Place, PartitionId] = {}
         """When a record took effect: at which offset, and those of a group in which order."""
 
     def resize(
@@ -141,15 +144,16 @@ class Model:
         def is_meant(place: tuple[PartitionId, str], cache: str) -> bool:
             if written is not None:
                 return place[0] == source and cache in written
-            return place[0] == source and _size(place[1], before) != _size(place[1], after)
+            sizes = (self._size(place[1], each) for each in (before, after))
+            return place[0] == source and len({*sizes}) > 1
 
         for held, ring in self.rings.items():
             if is_meant(held, held[1]):
-                ring.ring.resize(_size(held[1], after))
+                ring.ring.resize(self._size(held[1], after))
         for told, audit in self._told.items():
             if is_meant(told, AUDIT + told[1]):
                 self.sizes = dict(after)
-                audit.resize(2 * self._room(told[1]))
+                audit.resize(self._audited(told[1]))
 
     def use(self, source: PartitionId, strategies: Mapping[str, str]) -> None:
         """A deciding partition goes by these strategies: a new one begins from nothing."""
@@ -168,10 +172,17 @@ class Model:
         elif isinstance(query, ForgetId):
             held.ring.forget(query.identifier, FORGOTTEN)  # its place is not free
         else:
-            held.ring.resize(self.sizes[query.address])
+            held.ring.resize(self._size(query.address, self.sizes))
             for known in query.ids:
+                if not self._is_here(source, query.address, known.identifier):
+                    continue
                 place = (query.topic or "", query.partition or 0, known.offset or 0)
                 held.know(known.identifier, None if known.offset is None else named(place))
+
+    def _is_here(self, source: PartitionId, address: str, identifier: bytes) -> bool:
+        """Whether a deciding partition of an address gets the records with an id."""
+        key = b"%b\0i%b" % (address.encode(), identifier)
+        return self._case.shares == 1 or murmur2(key, self._case.shares) == source.partition
 
     def batch(self, source: PartitionId, start: int, end: int, epochs: Mapping[str, int]) -> None:
         """Decide the offsets from `start` up to `end` in one batch.
@@ -181,7 +192,7 @@ class Model:
         self._source, self._epochs = source, epochs
         self._touched = set()
         for at, place, sent in self._records(source, start, end):
-            self.effects[place] = (at, 0)
+            self.effects[place], self.deciders[place] = (at, 0), self._source
             if not self.is_routed(place):
                 self._pass_time(source, sent)
                 self.expected[place] = Expected(Reason.NO_OUTPUT)
@@ -202,7 +213,7 @@ class Model:
     def _touch(self, source: PartitionId, address: str) -> None:
         if address not in self._touched:
             self._touched.add(address)
-            self._held(source, address).ring.resize(_size(address, self.sizes))
+            self._held(source, address).ring.resize(self._size(address, self.sizes))
 
     def _joins(self, sent: Sent) -> bool:
         fenced = self._is_fenced(sent)
@@ -242,7 +253,7 @@ class Model:
     def _judge_group(self, places: list[Place], closed_by: int, time_ms: int) -> None:
         """All of them, as if they came one after the other now."""
         for position, place in enumerate(places):
-            self.effects[place] = (closed_by, position)
+            self.effects[place], self.deciders[place] = (closed_by, position), self._source
         everything = [self._sent[place] for place in places]
         if any(map(self._is_fenced, everything)):
             self.expected |= dict.fromkeys(places, Expected(Reason.NAME_IN_USE))
@@ -368,7 +379,7 @@ class Model:
         if self._case.strategy == "window":
             return self._is_in_window(sent, Claim(identifier=name))
         told = self._told.setdefault((self._source, _cache(sent)), DequeRing(0))
-        told.resize(2 * self._room(_cache(sent)))
+        told.resize(self._audited(_cache(sent)))
         if told.judge(name):
             return True
         told.remember(name)
@@ -383,9 +394,17 @@ class Model:
             told.accept(name, time_ms, "")
         return is_known
 
-    def _room(self, address: str) -> int:
-        rooms = {"audit": PRODUCERS, "ring": _size(address, self.sizes)}
-        return rooms.get(self._case.strategy, 10**6)
+    def _audited(self, address: str) -> int:
+        """The size of the ring of what was reported."""
+        rooms = {"audit": PRODUCERS, "ring": _whole_size(address, self.sizes)}
+        return self._share(2 * rooms.get(self._case.strategy, 10**6))
+
+    def _size(self, cache: str, sizes: Mapping[str, int]) -> int:
+        return self._share(_whole_size(cache, sizes))
+
+    def _share(self, size: int) -> int:
+        """The size of one partition's ring."""
+        return -(-size // self._case.shares)
 
     def _rule(self, address: str) -> Rule:
         place = (self._source, address)
@@ -427,6 +446,6 @@ def _cache(sent: Sent) -> str:
     return (BRIDGE if is_bridged else "") + (sent.address or "")
 
 
-def _size(cache: str, sizes: Mapping[str, int]) -> int:
+def _whole_size(cache: str, sizes: Mapping[str, int]) -> int:
     """The ring size of a cache: what was stamped has a name of its own, which no setting names."""
     return DEFAULT_SIZE if cache.startswith(BRIDGE) else sizes[cache]

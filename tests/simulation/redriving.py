@@ -419,7 +419,7 @@ class RedriveWorld(World):
         return sorted(name for name in named if name in self.log.logs)
 
     def _deciding(self) -> tuple[str, ...]:
-        return (by_address(GROUP),) if self.case.scope == "address" else self.case.topics
+        return (by_address(GROUP),) if len(self.case.hops) > 1 else self.case.topics
 
 
 def simulate_redrive(seed: int) -> Counter[str]:

@@ -240,6 +240,11 @@ class Scenario:
         """Return the hops of which every instance has a process."""
         return hops_of([self.scope])
 
+    @property
+    def shares(self) -> int:
+        """Return how many partitions decide an address together."""
+        return BY_ADDRESS_PARTITIONS if self.scope == "id" else 1
+
     def capacity_of(self, life: int) -> dict[str, int]:
         """Return the ring sizes of a life."""
         return self.capacities[life % len(self.capacities)]
@@ -297,6 +302,8 @@ def unstamped(seed: int) -> Scenario:
     case = replace(case, sent=_odd_headers(case), twins=sizes.random() < 0.15)
     if case.load_ms_per_byte and sizes.random() < 0.5:
         case = _slow_alone(case)
+    if case.scope == "address" and random.Random(seed + 17).random() < 0.4:
+        case = replace(case, scope="id")
     days = random.Random(seed + 12)
     if days.random() < 0.2:
         # Of small runs, so that some are deleted as a whole.

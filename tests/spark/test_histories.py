@@ -40,7 +40,7 @@ FIRST: Final = int(os.environ.get("RINGFENCE_FIRST_SEED") or 0)
 OF_A_ROUND: Final = min(RECORDS, 50_000)
 SEEDS: Final = [int(SEED)] if SEED else range(FIRST, FIRST + RECORDS // OF_A_ROUND)
 STEPS: Final = 3
-SCOPES: Final = {"partition": 2, "address": 3}
+SCOPES: Final = {"partition": 2, "address": 3, "id": 3}
 """The scopes, and how many partitions an input with each has."""
 BY_ADDRESS: Final = 4
 TENANTS: Final = (b"a", b"b", b"c", None)
@@ -58,14 +58,14 @@ by_address_partitions = {BY_ADDRESS}
 """
     for strategy in STRATEGIES:
         for scope in SCOPES:
-            suffix = "" if scope == "partition" else ".{header:_TENANT}"
+            address = {"address": f"{strategy}.{{header:_TENANT}}", "id": f"id.{strategy}"}
             text += f"""
 [[routes]]
 inputs = ["{strategy}-{scope}"]
 scope = "{scope}"
-address = "{strategy}{suffix}"
+address = "{address.get(scope, strategy)}"
 """
-        for pattern in (strategy, f"{strategy}.#"):
+        for pattern in (strategy, f"{strategy}.#", f"id.{strategy}"):
             text += f'\n[addresses."{pattern}"]\n'
             for name, value in SETTINGS[strategy].items():
                 text += f"{name} = {value if isinstance(value, int) else repr(value)}\n"
@@ -114,7 +114,7 @@ def expected(
         if inputs.by_topic[row.source.topic].settings.scope == "partition":
             deciders[row.source].append(row)
         else:
-            number = inputs.number(row.source.topic, row, row.headers)
+            number = inputs.number(row.source, row, row.headers)
             deciders[PartitionId(inputs.by_address.topic, number)].append(row)
     said: dict[Place, Said] = {}
     for decider, decided in deciders.items():

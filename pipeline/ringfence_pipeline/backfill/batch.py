@@ -148,7 +148,7 @@ def spread_of(rows: DataFrame, inputs: BackfillInputs) -> Spread:
     With a task for each, a task sorts and decides as little as it can. Records of scope `address`
     are taken to be spread evenly, since only deciding would count them by partition.
     """
-    own = [topic for topic, route in inputs.by_topic.items() if route.settings.scope == "partition"]
+    own = [topic for topic, route in inputs.by_topic.items() if not route.settings.is_repartitioned]
     topic, met = inputs.by_address if _meets(inputs) else ("", 0)
     sizes = dict.fromkeys((PartitionId(topic, number) for number in range(met)), 0)
     if own:
@@ -165,4 +165,4 @@ def spread_of(rows: DataFrame, inputs: BackfillInputs) -> Spread:
 
 def _meets(inputs: BackfillInputs) -> bool:
     """Whether records of several partitions may meet in one deciding partition."""
-    return any(route.settings.scope == "address" for route in inputs.by_topic.values())
+    return any(route.settings.is_repartitioned for route in inputs.by_topic.values())

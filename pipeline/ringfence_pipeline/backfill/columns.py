@@ -223,36 +223,45 @@ def _decider(inputs: BackfillInputs) -> tuple[Column, Column]:
     if rendered:
         number = sf.when(sf.col("topic").isin(*rendered), _by_fields(inputs)).otherwise(number)
     for topic, route in inputs.by_topic.items():
-        if route.settings.scope == "address":
+        if route.settings.is_repartitioned:
             own = sf.when(sf.col("topic") == topic, by_address).otherwise(own)
             if topic not in rendered:
-                constant = inputs.number(topic, _record(None, None), ())
+                constant = inputs.number(PartitionId(topic, 0), _record(None, None), ())
                 number = sf.when(sf.col("topic") == topic, constant).otherwise(number)
     return own, number.cast("int")
 
 
 def _is_rendered(route: InputRoute) -> bool:
-    return route.settings.scope == "address" and route.address.constant is None
+    scope = route.settings.scope
+    return scope == "id" or (scope == "address" and route.address.constant is None)
 
 
 def _by_fields(inputs: BackfillInputs) -> Column:
-    """Return the partition of an address that is rendered from each record."""
+    """Return the partition that follows from an address, or an id, which each record has."""
     routes = inputs.by_topic.values()
     pieces = {piece for each in routes for piece in each.address.pieces}
     fields = {part for piece in pieces if isinstance(piece, Field) for part in piece.parts}
-    names = sorted(field.header for field in fields if isinstance(field, HeaderField))
+    headers = {field.header for field in fields if isinstance(field, HeaderField)}
+    if any(route.settings.scope == "id" for route in routes):
+        fields, headers = set(inputs.fields), {*headers, *inputs.header_names}
+    names = sorted(headers)
     value = (
         sf.col("value") if any(field.in_value for field in fields) else sf.lit(None).cast("binary")
     )
 
     def numbers(
-        topics: pd.Series, keys: pd.Series, values: pd.Series, *headers: pd.Series
+        topics: pd.Series,
+        partitions: pd.Series,
+        keys: pd.Series,
+        values: pd.Series,
+        *headers: pd.Series,
     ) -> pd.Series:
         rows = zip(*headers, strict=True) if headers else iter([()] * len(topics))
+        sources = map(PartitionId, topics, partitions)
         return pd.Series(
             [
-                inputs.number(topic, _record(key, value), _headers(names, row))
-                for topic, key, value, row in zip(topics, keys, values, rows, strict=True)
+                inputs.number(source, _record(key, value), _headers(names, row))
+                for source, key, value, row in zip(sources, keys, values, rows, strict=True)
             ],
             dtype="int32",
         )
@@ -260,8 +269,8 @@ def _by_fields(inputs: BackfillInputs) -> Column:
     # The stubs of pandas_udf allow only one or two columns.
     udf = cast("Callable[[object, IntegerType], Callable[..., Column]]", pandas_udf)
     partition_of = udf(numbers, IntegerType())
-    headers = (first(sf.col("headers"), name) for name in names)
-    return partition_of("topic", "key", value, *headers)
+    columns = (first(sf.col("headers"), name) for name in names)
+    return partition_of("topic", "partition", "key", value, *columns)
 
 
 def _record(key: bytes | None, value: bytes | None) -> SparkRecord:

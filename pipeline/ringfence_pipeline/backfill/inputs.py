@@ -25,10 +25,12 @@ from ringfence_client.headers import (
 )
 from ringfence_service.config.addresses import AddressBook
 from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.possible_addresses import Shares
 from ringfence_service.dedup.checks import DecisionContext
 from ringfence_service.dedup.field import Field, HeaderField
 from ringfence_service.dedup.output import OutputResolver
 from ringfence_service.dedup.record import Record, RejectedError
+from ringfence_service.dedup.repartition_keys import RepartitionKeys
 from ringfence_service.dedup.route import InputPartition, InputRoute, resolve, unrouted
 from ringfence_service.kafka.compression import Compression
 from ringfence_service.kafka.model import TopicInfo
@@ -121,7 +123,7 @@ class BackfillInputs:
 
     @property
     def by_address(self) -> RepartitionTopic:
-        """The topic that records of scope `address` would go through."""
+        """The topic that records of scopes `address` and `id` would go through."""
         return RepartitionTopic(by_address(self.group_id), self.by_address_partitions)
 
     @property
@@ -159,7 +161,8 @@ class BackfillInputs:
     @cached_property
     def book(self) -> AddressBook:
         """The settings of all addresses."""
-        return AddressBook.of_valid(self.patterns)
+        shares = Shares.of(self.routes, self.by_address_partitions)
+        return AddressBook.of_valid(self.patterns).shared(shares)
 
     def cache(self) -> Cache:
         """Return an empty cache."""
@@ -196,15 +199,26 @@ class BackfillInputs:
         """Return a deciding partition as an input partition, if it is one; else None."""
         return self.input_partition_of(decider) if decider.topic in self.by_topic else None
 
-    def number(self, topic: str, record: Record, headers: Headers) -> int:
+    def number(self, source: PartitionId, record: Record, headers: Headers) -> int:
         """Return the by-address partition that decides a record, or `NO_ADDRESS`."""
         try:
-            address = self.input_partition_of(PartitionId(topic, 0)).address(record, headers)
+            key = self._keys(source).of(record, headers)
         except RejectedError:
             return NO_ADDRESS
-        return _number(self.by_address, address)
+        return _number(self.by_address, key)
+
+    def _keys(self, source: PartitionId) -> RepartitionKeys:
+        known = self._keys_of.get(source)
+        if known is None:
+            known = RepartitionKeys(self.input_partition_of(source), self.book)
+            self._keys_of[source] = known
+        return known
+
+    @cached_property
+    def _keys_of(self) -> dict[PartitionId, RepartitionKeys]:
+        return {}
 
 
 @lru_cache(1 << 16)
-def _number(topic: RepartitionTopic, address: str) -> int:
-    return topic.partition_of(address)
+def _number(topic: RepartitionTopic, key: bytes) -> int:
+    return topic.partition_of(key)

@@ -39,7 +39,8 @@ from ringfence_pipeline.source import read_topics
 from ringfence_pipeline.stopping import stop_requests
 from ringfence_pipeline.storage import StorageFolder
 from ringfence_pipeline.table_format import JOURNALS
-from ringfence_service.config.model import EXPRESSION_MARKER, Config, RouteSettings
+from ringfence_service.config.expressions import EXPRESSION_MARKER
+from ringfence_service.config.model import Config, RouteSettings
 
 _FORMAT: Final = 2
 """Of the state; a target of an earlier one had other slots, and is refused."""

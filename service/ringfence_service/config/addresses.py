@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, cast
 
 from ringfence_client.headers import NUMBER_MAX
+from ringfence_service.config.possible_addresses import Shares
 from ringfence_state.strategies.base import Strategy
 from ringfence_state.strategies.registry import DEFAULT as DEFAULT_STRATEGY
 from ringfence_state.strategies.registry import STRATEGIES
@@ -140,6 +142,19 @@ class AddressSettings:
 ADDRESS_KEYS: Final = tuple(each.name for each in fields(AddressSettings))
 
 
+@dataclass(frozen=True, slots=True)
+class SharedSettings(AddressSettings):
+    """The settings of an address whose ids are spread over several deciding partitions."""
+
+    shares: int = 1
+    """How many partitions decide it."""
+
+    @property
+    def capacity(self) -> int:
+        """Return how many ids the ring of each partition remembers."""
+        return -(-self.id_cache_size // self.shares) if self.remembered_by.size_key else 0
+
+
 class _Resolved(NamedTuple):
     """The merged settings of one address, and the pattern that each key came from."""
 
@@ -177,6 +192,7 @@ class AddressBook:
     _wildcards: tuple[_WildcardPattern, ...] = field(repr=False, compare=False)
     _strategies: tuple[Strategy, ...] = field(repr=False, compare=False)
     """Those that a pattern names."""
+    _shares: Shares = field(default=Shares((), 1), repr=False, compare=False)
     _cache: dict[str, _Resolved] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -232,6 +248,10 @@ class AddressBook:
         keys = (strategy.identity for strategy in self._strategies)
         return any(each is not None and "publisher" in each.optional for each in keys)
 
+    def shared(self, shares: Shares) -> AddressBook:
+        """Return the book with the addresses that several partitions decide."""
+        return replace(self, _shares=shares, _cache={})
+
     def matches(self, pattern: str, address: str) -> bool:
         """Whether one of the patterns matches an address."""
         return pattern in self._matching(address)
@@ -252,7 +272,10 @@ class AddressBook:
                 if key not in merged:
                     merged[key] = value
                     origins[key] = pattern
+        shares = self._shares.count(home_of(address))
         make = cast("Callable[..., AddressSettings]", AddressSettings)
+        if shares > 1:
+            make = partial(cast("Callable[..., AddressSettings]", SharedSettings), shares=shares)
         found = _Resolved(make(**merged), origins)
         if len(self._cache) >= _CACHED_ADDRESSES_MAX:
             self._cache.clear()

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-from ringfence_service.config.model import EXPRESSION_MARKER
+EXPRESSION_MARKER: Final = "^"
+"""First character of an input that is a regular expression."""
 
 
 def expression_fault(topic: str) -> str | None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
+from ringfence_service.config.possible_addresses import Shares
+
 if TYPE_CHECKING:
     from pydantic import Field
 
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
         User,
     )
 
-EXPRESSION_MARKER: Final = "^"
-"""First character of an input that is a regular expression."""
-
 MissingOffset = Literal["earliest", "latest", "fail"]
 
 LostOffset = Literal["fail", "earliest", "latest"]
@@ -54,7 +53,7 @@ ManagedBy = Literal["rest", "file"]
 
 FastPath = Literal["native", "python"]
 
-Scope = Literal["address", "partition"]
+Scope = Literal["address", "id", "partition"]
 
 Auth = Literal["", "none", "tokens", "oidc", "tokens+oidc"]
 
@@ -106,7 +105,9 @@ class ServiceSettings:
     in memory.
     """
     by_address_partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
-    """How many partitions decide records of scope `address`; fixed once their topic exists."""
+    """How many partitions decide records of scopes `address` and `id`; fixed once their topic
+    exists.
+    """
     internal_replication: Literal[-1] | Annotated[int, Field(ge=1, le=100)] = -1
     """Replicas of internal topics; -1 is the broker's default."""
     create_topics: bool = False
@@ -311,8 +312,8 @@ class RouteSettings:
     topic has one route.
     """
     scope: Scope = "address"
-    """`"address"`: an id counts on any partition; `"partition"`: within the input partition that it
-    arrived on; see below.
+    """`"address"`: an id counts on any partition; `"id"`: the same, and all workers share an
+    address; `"partition"`: an id counts within the input partition that it arrived on; see below.
     """
     address: Template = "{topic}"
     """The address whose memory decides; may hold `{topic}`, `{key}` and the
@@ -340,6 +341,11 @@ class RouteSettings:
     """Scope `"partition"` only: `keep` continues when an input has got more partitions: keys may
     have moved.
     """
+
+    @property
+    def is_repartitioned(self) -> bool:
+        """Whether its records go through the repartition topic, to the partition that decides."""
+        return self.scope != "partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,3 +389,8 @@ class Config:
     log: LogSettings = field(default_factory=LogSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
     schema_registry: SchemaRegistrySettings = field(default_factory=SchemaRegistrySettings)
+
+    def __post_init__(self) -> None:
+        """Have the book know over how many partitions the ids of an address are spread."""
+        shares = Shares.of(self.routes, self.service.by_address_partitions)
+        object.__setattr__(self, "addresses", self.addresses.shared(shares))

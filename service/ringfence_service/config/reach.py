@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from ringfence_service.config.addresses import BRIDGE, LITERAL_MARKER, AddressBook, AddressSettings
 from ringfence_service.config.keys import nearest
 from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.possible_addresses import Pattern, may_meet, possible_addresses
 from ringfence_service.config.unread_keys import inherited_without_effect, unread_keys
-from ringfence_service.config.validation import Pattern, may_meet, possible_addresses
 from ringfence_service.errors import ConfigIssue
 
 _ANY_WORD: Final = "\0"

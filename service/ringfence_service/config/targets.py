@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ringfence_client.headers import NAME_LENGTH_MAX, acknowledgements, internal
-from ringfence_service.config.expressions import OF_KAFKA, fits, reads
+from ringfence_service.config.expressions import EXPRESSION_MARKER, OF_KAFKA, fits, reads
 from ringfence_service.config.keys import TOPIC_SHAPE
-from ringfence_service.config.model import EXPRESSION_MARKER, RouteSettings
+from ringfence_service.config.model import RouteSettings
+from ringfence_service.config.possible_addresses import may_meet
 from ringfence_service.config.templates import PLACEHOLDER, unmarked
-from ringfence_service.config.validation import NamedRoute, may_meet
+from ringfence_service.config.validation import NamedRoute
 from ringfence_service.errors import ConfigIssue
 
 _TOPIC: Final = "{topic}"
@@ -183,10 +184,10 @@ def _written_state(routes: Sequence[NamedRoute], group_id: str) -> Iterator[Conf
 
 def _log_of_addresses(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue]:
     """Find inputs whose changelog would have the name of the changelog of addresses."""
-    if not any(each.route.scope == "address" for each in routes):
+    if not any(each.route.is_repartitioned for each in routes):
         return
     for named in routes:
-        if named.route.scope == "partition" and _BY_ADDRESS in named.route.inputs:
+        if not named.route.is_repartitioned and _BY_ADDRESS in named.route.inputs:
             what = f'{named.where}.inputs has "{_BY_ADDRESS}", whose changelog is that of addresses'
             fix = "read it with a service.group_id of its own"
             yield ConfigIssue(what, fix, (named.path("inputs"),))

@@ -23,7 +23,8 @@ class Hop(Enum):
 
 def hops_of(scopes: Iterable[str]) -> tuple[Hop, ...]:
     """Return the hops that routes of these scopes need."""
-    return (Hop.INPUTS, Hop.ADDRESSES) if "address" in scopes else (Hop.INPUTS,)
+    is_repartitioned = any(scope != "partition" for scope in scopes)
+    return (Hop.INPUTS, Hop.ADDRESSES) if is_repartitioned else (Hop.INPUTS,)
 
 
 def consumer_group(group_id: str, hop: Hop) -> str:
@@ -75,9 +76,8 @@ def tasks_on(hops: Sequence[Hop], workers: int) -> tuple[Task, ...]:
 
 def deciding_processes(config: "Config") -> int:
     """Return how many processes of an instance decide, and so have ids in memory."""
-    decides = {Hop.INPUTS: "partition", Hop.ADDRESSES: "address"}
-    scopes = {route.scope for route in config.routes}
-    return sum(decides[each.hop] in scopes for each in tasks_of(config))
+    decides = {Hop.ADDRESSES if route.is_repartitioned else Hop.INPUTS for route in config.routes}
+    return sum(each.hop in decides for each in tasks_of(config))
 
 
 def share_of(config: "Config") -> "Config":

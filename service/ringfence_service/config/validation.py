@@ -10,7 +10,6 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
@@ -20,17 +19,17 @@ from urllib.parse import urlsplit
 from ringfence_client.headers import NAME_LENGTH_MAX
 from ringfence_service.config import tokens
 from ringfence_service.config.addresses import AUDIT, BRIDGE
-from ringfence_service.config.expressions import OF_KAFKA, expression_fault
+from ringfence_service.config.expressions import EXPRESSION_MARKER, OF_KAFKA, expression_fault
 from ringfence_service.config.kafka_properties import KafkaSettings, Property
 from ringfence_service.config.model import (
     COMMIT_GRACE_MS,
-    EXPRESSION_MARKER,
     ApiSettings,
     RouteSettings,
     SchemaRegistrySettings,
     ServiceSettings,
     TracingSettings,
 )
+from ringfence_service.config.possible_addresses import may_meet, possible_addresses
 from ringfence_service.config.templates import (
     DIGEST,
     ESCAPED,
@@ -81,9 +80,6 @@ _TAKEN_IN: Final = re.compile(
 """What is beside an argument and was taken into it: `{json:/a or /b}`, `{json:/a|json:/b}`."""
 
 _TARGETS = ("output", "dead_letter")
-
-Pattern = tuple[str | None, ...]
-"""A text as characters, with None as a wildcard for any text."""
 
 
 class NamedRoute(NamedTuple):
@@ -316,30 +312,6 @@ def _scopes_of_one_address(routes: Sequence[NamedRoute]) -> Iterator[ConfigIssue
 def _meet(one: RouteSettings, other: RouteSettings) -> bool:
     """Whether both can produce the same address."""
     return any(may_meet(a, b) for a in possible_addresses(one) for b in possible_addresses(other))
-
-
-def possible_addresses(route: RouteSettings) -> Iterator[Pattern]:
-    """Yield the addresses of a route as patterns; None replaces what depends on a record."""
-    for name in route.inputs:
-        topic = "{key}" if name.startswith(EXPRESSION_MARKER) else name
-        parts = PLACEHOLDER.split(unmarked(route.address).replace("{topic}", topic))
-        yield tuple(c for i, part in enumerate(parts) for c in ([None] if i % 2 else part))
-
-
-def may_meet(one: Pattern, other: Pattern) -> bool:
-    """Whether some text matches both patterns, in which None matches any text."""
-
-    @cache
-    def meets(i: int, j: int) -> bool:
-        if i == len(one) or j == len(other):
-            return not any((*one[i:], *other[j:]))
-        if one[i] is None:
-            return meets(i + 1, j) or meets(i, j + 1)
-        if other[j] is None:
-            return meets(i, j + 1) or meets(i + 1, j)
-        return one[i] == other[j] and meets(i + 1, j + 1)
-
-    return meets(0, 0)
 
 
 _POLL_INTERVAL_MS: Final = 300_000

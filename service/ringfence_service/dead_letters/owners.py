@@ -8,6 +8,7 @@ from typing import Final, Literal
 from ringfence_client.headers import Reason
 from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.dedup.record import RejectedError, name_of
+from ringfence_service.dedup.repartition_keys import RepartitionKeys
 from ringfence_service.dedup.route import InputPartition, InputRoute, Template, finder, resolve
 from ringfence_service.kafka.model import ClusterAdmin, TopicInfo
 from ringfence_service.kafka.topics import RepartitionTopic, by_address, fallback
@@ -59,6 +60,7 @@ class DeadLetterOwners:
         self._by_address = RepartitionTopic(
             by_address(service.group_id), service.by_address_partitions
         )
+        self._book = config.addresses
         self._input_partitions: dict[PartitionId, InputPartition] = {}
 
     @classmethod
@@ -82,12 +84,13 @@ class DeadLetterOwners:
         input_partition = self._input_partition(letter.source)
         if input_partition.fault is not None:
             return "no-route"
+        keys = RepartitionKeys(input_partition, self._book)
         try:
-            address = input_partition.address(letter, letter.headers)
+            key = keys.of(letter, letter.headers)
         except RejectedError:
             return "no-address"
-        if input_partition.route.settings.scope == "address":
-            return self._by_address.decider_of(address)
+        if input_partition.route.settings.is_repartitioned:
+            return self._by_address.decider_of(key)
         return letter.source if self._exists(letter.source) else "no-input"
 
     def _exists(self, source: PartitionId) -> bool:

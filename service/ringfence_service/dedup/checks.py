@@ -33,6 +33,7 @@ from ringfence_service.dedup.duplicate_samples import DuplicateSample
 from ringfence_service.dedup.output import OutputResolver, OutputTopic
 from ringfence_service.dedup.plan import BatchCounts, Output, Unchecked
 from ringfence_service.dedup.record import Record, RejectedError, name_of, origin_header
+from ringfence_service.dedup.repartition_keys import RepartitionKeys
 from ringfence_service.dedup.reply import Decision, Replies
 from ringfence_service.dedup.route import InputPartition
 from ringfence_service.kafka.model import Present
@@ -114,6 +115,10 @@ class Checks:
         self._contexts = contexts
         self._progress = progress
         self._identifier = identifier_of(input_partition.route.settings.id)
+        self._keys = RepartitionKeys(input_partition, rules.book)
+        route = input_partition.route
+        self.has_late_ids = route.settings.scope == "id" and route.reads_schemas
+        """Whether the id of a record may be readable now that was not when it was passed on."""
         self._replies = Replies(input_partition, self._identifier, rules.output_resolver)
         self._envelope_without_address = DeadLetterEnvelope(input_partition.source, None)
         self._envelopes: dict[str, DeadLetterEnvelope] = {}
@@ -137,7 +142,24 @@ class Checks:
 
     def claim(self, record: Record, headers: Headers, context: AddressContext) -> Claim:
         """Read the claim of a record, as far as the strategy of its address uses it."""
-        return claim_of(self._identifier, record, headers, context.strategy.publisher_headers)
+        claim = claim_of(self._identifier, record, headers, context.strategy.publisher_headers)
+        if claim.identifier is None or self.is_decided_here(record, headers):
+            return claim
+        return claim._replace(identifier=None, is_unreadable=True)
+
+    def is_decided_here(self, record: Record, headers: Headers) -> bool:
+        """Whether records with the id of a record are decided by this partition.
+
+        False for one with scope `id` whose schema was registered after it had been passed on: its
+        id was not known then.
+        """
+        if not self.has_late_ids:
+            return True
+        try:
+            key = self._keys.of(record, headers)
+        except RejectedError:
+            return True  # it will be dead-lettered for that
+        return self._rules.by_address.decider_of(key) == self._progress.source
 
     def is_bridged(self, context: AddressContext, claim: Claim) -> bool:
         """Whether all that the record claims is an id that a bridge stamped."""
@@ -174,6 +196,8 @@ class Checks:
             return f"it has no {missing}, which {context.settings.strategy} reads", "it"
         if self._identifier is None or claim.identifier is not None:
             return f"it has no {DUPLICATE_ID}", "one"
+        if self.has_late_ids and isinstance(self._identifier.read(record, headers), bytes):
+            return "its schema was registered after it had been passed on without an id", "an id"
         return self._identifier.why_missing(record, headers), "an id"
 
     def count_unchecked(

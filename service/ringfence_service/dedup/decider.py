@@ -35,6 +35,7 @@ from ringfence_service.dedup.record import (
 from ringfence_service.dedup.redecision import Outcome, redecided
 from ringfence_service.dedup.refusal_trace import OutputCounts, RefusalTrace, UndecidedError
 from ringfence_service.dedup.repartition import Repartitioner
+from ringfence_service.dedup.repartition_keys import RepartitionKeys
 from ringfence_service.dedup.route import InputPartition, unrouted
 from ringfence_service.dedup.transaction_group import TransactionGroups
 from ringfence_service.dedup.waiting_order import GroupName
@@ -388,8 +389,8 @@ class _Decider:
         if self._partition.input_partition is None:
             with suppress(RejectedError):  # the decision itself will raise it
                 home = self._source
-                address = input_partition.address(letter, letter.headers)
-                home = by_address.decider_of(address)
+                keys = RepartitionKeys(input_partition, self._rules.book)
+                home = by_address.decider_of(keys.of(letter, letter.headers))
         if home != self._source and input_partition.fault is None:
             raise WrongPartitionError(
                 f"{home.topic}-{home.partition} decides a dead letter that was sent to another "

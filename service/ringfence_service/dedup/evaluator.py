@@ -399,4 +399,11 @@ class Evaluator:
     ) -> list[bytes | None]:
         if self._identifier is None:
             return plain_ids(column, self._not_plain)
-        return self._identifier.plain(messages, column, self._not_plain)
+        ids = self._identifier.plain(messages, column, self._not_plain)
+        if not self.checks.has_late_ids:
+            return ids
+        is_here = self.checks.is_decided_here
+        return [
+            each if each is None or each is NO_ID or is_here(message, headers or ()) else None
+            for each, message, headers in zip(ids, messages, column, strict=True)
+        ]

@@ -1,14 +1,14 @@
-"""Repartitioner: forwards the records of scope `address` to the repartition topic.
+"""Repartitioner: forwards the records of scopes `address` and `id` to the repartition topic.
 
-Nothing is decided or remembered here. The record goes unchanged to the partition of its address
-(`ringfence_service.kafka.topics.RepartitionTopic.partition_of`), with one more header: the origin,
-its position in the input.
+Nothing is decided or remembered here. The record goes unchanged to the partition of its key
+(`ringfence_service.dedup.repartition_keys`), with one more header: the origin, its position in the
+input.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ringfence_client.headers import Headers, Reason
+from ringfence_client.headers import DUPLICATE_ID_ALIASES, GROUP, Headers, Reason
 from ringfence_service.dedup.address import AddressContexts
 from ringfence_service.dedup.apart import ApartRows
 from ringfence_service.dedup.batch import Batch, Slice
@@ -18,10 +18,14 @@ from ringfence_service.dedup.output import OutputTopic
 from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.plan import Output, Plan
 from ringfence_service.dedup.record import Record, RejectedError, name_of, origin_header
+from ringfence_service.dedup.repartition_keys import BY_ID, RepartitionKeys, prefix_of
 from ringfence_service.errors import AwaitedError
 from ringfence_service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from ringfence_service.native.records import Records
 from ringfence_state.model import NO_CLAIM
+
+_NAMES: Final = (*DUPLICATE_ID_ALIASES, GROUP), len(DUPLICATE_ID_ALIASES)
+"""The headers that determine a partition with scope `id`, and how many of them hold an id."""
 
 _KNOWN_MAX: Final = 100_000
 """How many values of the address field are kept with their partitions in a transaction.
@@ -49,8 +53,14 @@ class Repartitioner:
         self._has_value = input_partition.route.address.constant is not None or self._field
         topic = rules.by_address.topic
         self._apart = ApartRows(rules.output_resolver, partition.source, (topic,))
-        self._partitions: dict[bytes | None, int] = {}
-        """The target partition, by the value of the one field that decides the address."""
+        self._keys = RepartitionKeys(input_partition, rules.book)
+        self._is_by_address = input_partition.route.settings.scope == "address"
+        self._targets: dict[bytes | None, int | tuple[bytes, int]] = {}
+        """The target partition, by the value of the one field that decides the address.
+
+        With scope `id` it is the start of the keys of all ids, and the partition of records without
+        an id, where headers alone hold the ids.
+        """
 
     def decide(self, part: Slice, batch: Batch) -> tuple[list[Output], int]:
         """Forward the records of a part of the batch in order, up to one that has to wait.
@@ -107,7 +117,8 @@ class Repartitioner:
         if not (isinstance(records, Records) and field_name != UNNAMED and self._has_value):
             yield from rows
             return
-        rules = self._partitions, field_name, self._rules.by_address.topic, self._name
+        topic = self._rules.by_address
+        rules = self._targets, field_name, topic.topic, self._name, _NAMES, topic.partitions
         row = 0
         for end in (*apart, len(records)):
             run = records.part(0, end)
@@ -124,19 +135,25 @@ class Repartitioner:
 
     def _partition_of(self, record: Record, headers: Headers) -> int:
         """Return the partition that decides a record; RejectedError if it has no address."""
+        topic, keys = self._rules.by_address, self._keys
         field, constant = self._field, self._input_partition.route.address.constant
         if constant is None and field is None:
-            return self._rendered(record, headers)
+            return topic.partition_of(keys.of(record, headers))
         value = None if field is None else field.of(record, headers)
-        number = self._partitions.get(value)
-        if number is None:
-            if len(self._partitions) >= _KNOWN_MAX:
-                self._partitions.clear()
-            number = self._partitions[value] = self._rendered(record, headers)
+        target = self._targets.get(value)
+        if isinstance(target, int):
+            return target
+        if len(self._targets) >= _KNOWN_MAX:
+            self._targets.clear()
+        number = topic.partition_of(keys.of(record, headers))
+        if self._is_by_address:
+            self._targets[value] = number
+        elif target is None:
+            address = self._input_partition.address(record, headers)
+            if keys.reads_ids_alone(address):
+                unnamed = topic.partition_of(keys.without_name(address))
+                self._targets[value] = prefix_of(address, BY_ID), unnamed
         return number
-
-    def _rendered(self, record: Record, headers: Headers) -> int:
-        return self._rules.by_address.partition_of(self._input_partition.address(record, headers))
 
     def _count(self, part: Slice, rejected: int) -> None:
         tally, route = self._plan.tally, self._input_partition.route.settings.name

@@ -309,9 +309,9 @@ def input_topics_of(
 
 def decides_by_address(config: "Config") -> bool:
     """Whether any route has two hops."""
-    return any(route.scope == "address" for route in config.routes)
+    return any(route.is_repartitioned for route in config.routes)
 
 
 def _log(group_id: str, route: InputRoute) -> str | None:
     """Return the changelog of an input with scope `partition`, else None."""
-    return changelog(group_id, route.topic) if route.settings.scope == "partition" else None
+    return None if route.settings.is_repartitioned else changelog(group_id, route.topic)

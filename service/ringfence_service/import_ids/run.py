@@ -164,7 +164,7 @@ def _decided(
     if own is None:
         return spans
     spans = before_the_group(consumer, spans)
-    if own.settings.scope == "address":
+    if own.settings.is_repartitioned:
         # After reading the offsets: records repartitioned by then are before the current ends.
         deciding = KafkaClients(config, Task(hop=Hop.ADDRESSES))
         wait_until_decided(deciding, by_address(config.service.group_id), SystemClock())

@@ -42,7 +42,7 @@ RECORD_BYTES_DEFAULT: Final = 1_048_588
 ENVELOPE_BYTES: Final = 64 * 1024
 """Size in bytes that Ringfence's headers may add to a record."""
 BY_ADDRESS: Final = "by-address"
-"""Takes the place of an input's name in the changelog of decisions by address."""
+"""Takes the place of an input's name in the changelog of decisions on the repartition topic."""
 _TO_WRITE: Final = "WRITE, DESCRIBE and DESCRIBE_CONFIGS"
 _AS_SENT: Final[Mapping[str, str]] = {TIMESTAMPS: "CreateTime", COMPRESSION: "producer"}
 """Settings of each topic that is made: records stay as they were sent, whatever is the default."""
@@ -60,7 +60,7 @@ def changelog(group_id: str, topic: str) -> str:
 
 
 def by_address(group_id: str) -> str:
-    """Return the repartition topic, which has records of scope `address` by their address."""
+    """Return the repartition topic, which has the records of scopes `address` and `id`."""
     return internal(group_id, BY_ADDRESS)
 
 
@@ -70,13 +70,13 @@ class RepartitionTopic(NamedTuple):
     topic: str
     partitions: int
 
-    def partition_of(self, address: str) -> int:
-        """Return the number of the partition that decides an address."""
-        return murmur2(address.encode(), self.partitions)
+    def partition_of(self, key: bytes) -> int:
+        """Return the number of the partition that decides records with this repartition key."""
+        return murmur2(key, self.partitions)
 
-    def decider_of(self, address: str) -> PartitionId:
-        """Return the partition that decides an address."""
-        return PartitionId(self.topic, self.partition_of(address))
+    def decider_of(self, key: bytes) -> PartitionId:
+        """Return the partition that decides records with this repartition key."""
+        return PartitionId(self.topic, self.partition_of(key))
 
 
 def new_by_address(

@@ -27,7 +27,7 @@ class InstanceFileRoutes(NamedTuple):
     @classmethod
     def of(cls, file: Config) -> "InstanceFileRoutes":
         """Return the routes of a file, without any settings made over REST."""
-        inputs = {route.name: route.inputs for route in file.routes if route.scope == "address"}
+        inputs = {route.name: route.inputs for route in file.routes if route.is_repartitioned}
         return cls(file.service.instance, inputs)
 
     def record(self, *, is_first: bool) -> MetadataRecord:

@@ -57,7 +57,7 @@ class Topology(NamedTuple):
             if route.settings.scope == "partition"
         }
         routes = {route.name: RouteTopology.of(route) for route in config.routes}
-        is_needed = any(route.scope == "address" for route in config.routes)
+        is_needed = any(route.is_repartitioned for route in config.routes)
         return cls(routes, partitions, service.by_address_partitions if is_needed else 0)
 
     def without(self, names: Collection[str]) -> "Topology":

@@ -17,7 +17,7 @@ Whole versions: a later patch may have another layout, and an address that is re
 place crashes the process before it can be compared with anything.
 """
 
-INTERFACE: Final = 9
+INTERFACE: Final = 10
 """What the code here calls; an extension that is left from another version has another number."""
 
 

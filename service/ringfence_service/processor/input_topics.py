@@ -274,4 +274,4 @@ class InputTopics:
 
 def _log(group_id: str, route: InputRoute) -> str | None:
     """Return the changelog of an input with scope `partition`, else None."""
-    return changelog(group_id, route.topic) if route.settings.scope == "partition" else None
+    return None if route.settings.is_repartitioned else changelog(group_id, route.topic)

@@ -20,6 +20,7 @@ from ringfence_service.dedup.partition import OwnedPartition
 from ringfence_service.dedup.plan import Output, Plan
 from ringfence_service.dedup.poison_records import PoisonRecords
 from ringfence_service.dedup.record import name_of
+from ringfence_service.dedup.repartition_keys import RepartitionKeys
 from ringfence_service.errors import AwaitedError
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.compression import Compression
@@ -49,7 +50,7 @@ from ringfence_service.processor.transaction import (
 )
 from ringfence_service.processor.upkeep import Upkeep
 from ringfence_state.cache import Cache
-from ringfence_state.model import PartitionId
+from ringfence_state.model import Claim, PartitionId
 from ringfence_state.store import StoreCorruptError, Stores
 from ringfence_state.strategies.base import CommittedState, Occupancy
 
@@ -259,20 +260,26 @@ class Loop:
         """Return the occupancy of an address, like `OccupancyScanner.measure`."""
         return self._scanner.measure(partition, address, self.config.addresses, memory)
 
-    def decider(self, address: str, source: PartitionId) -> OwnedPartition | None:
-        """Return the partition here that decides records of an input for an address, or None."""
+    def decider(
+        self, address: str, source: PartitionId
+    ) -> Callable[[Claim], OwnedPartition | None]:
+        """Return the function from a claim to the partition here that decides its record, or None.
+
+        The records are those of an input partition, for an address.
+        """
         running = self.assignment.running
         own = running.get(source)
         if own is not None and own.changelog is not None:
-            return own
+            return lambda _claim: own
         rules = self.active_settings.rules
         input_partition = rules.input_partitions(name_of(source))
-        if input_partition.fault is not None or input_partition.route.settings.scope != "address":
-            return None
+        if input_partition.fault is not None or not input_partition.route.settings.is_repartitioned:
+            return lambda _claim: None
         # A constant address may begin with the prefix of another address's cache.
         is_own = input_partition.route.address.constant == address
         home = address if is_own else home_of(address)
-        return running.get(rules.by_address.decider_of(home))
+        keys = RepartitionKeys(input_partition, rules.book)
+        return lambda claim: running.get(rules.by_address.decider_of(keys.of_claim(home, claim)))
 
     def _has_caught_up(self) -> bool:
         """Whether all input is decided: what is kept was read, and no more."""

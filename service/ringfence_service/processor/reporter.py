@@ -15,7 +15,8 @@ import structlog
 from ringfence_client.headers import Headers
 from ringfence_service.clock import Clock
 from ringfence_service.config.addresses import AddressBook, home_of
-from ringfence_service.config.model import EXPRESSION_MARKER, Config, ServiceSettings
+from ringfence_service.config.expressions import EXPRESSION_MARKER
+from ringfence_service.config.model import Config, ServiceSettings
 from ringfence_service.config.tasks import hops_of
 from ringfence_service.dedup.duplicate_samples import DuplicateSamples
 from ringfence_service.dedup.partition import OwnedPartition, PartitionPhase

@@ -179,8 +179,8 @@ def descriptors_needed(config: Config) -> int:
     partitions of inputs are not known without the broker: one of each is counted. Files that find
     the older ids of large addresses take more than a MiB of the id cache each.
     """
-    by_address = any(route.scope == "address" for route in config.routes)
-    inputs = sum(len(route.inputs) for route in config.routes if route.scope == "partition")
+    by_address = any(route.is_repartitioned for route in config.routes)
+    inputs = sum(len(route.inputs) for route in config.routes if not route.is_repartitioned)
     stores = inputs + (config.service.by_address_partitions if by_address else 0)
     runs = config.service.cache_memory_mb
     return _BASE_DESCRIPTORS + max(config.api.connections_max, OPEN_FILES_MAX * stores + runs)

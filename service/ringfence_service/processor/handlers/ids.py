@@ -4,7 +4,7 @@ A change is a transaction that sends the committed offsets again, so that a loop
 partition cannot commit it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ringfence_service.config.addresses import settings_of
 from ringfence_service.dedup.checks import DecisionContext
@@ -126,7 +126,7 @@ def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId
 
     Ids that other instances decide are left out.
     """
-    deciders: dict[PartitionId, OwnedPartition | None] = {}
+    deciders: dict[PartitionId, Callable[[Claim], OwnedPartition | None]] = {}
     found: dict[PartitionId, list[KnownId]] = {}
     for known in change.ids:
         own = known._replace(
@@ -139,7 +139,7 @@ def _by_decider(change: ImportIds, loop: Loop) -> dict[PartitionId, list[KnownId
         )
         if source not in deciders:
             deciders[source] = loop.decider(change.address, source)
-        partition = deciders[source]
+        partition = deciders[source](Claim(identifier=identifier_of(own)))
         if partition is not None:
             found.setdefault(partition.source, []).append(own)
     if not found:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from ringfence_service.config.addresses import settings_of
-from ringfence_service.config.model import EXPRESSION_MARKER, Config, RouteSettings
+from ringfence_service.config.expressions import EXPRESSION_MARKER
+from ringfence_service.config.model import Config, RouteSettings
 from ringfence_service.config.templates import FIELD, unmarked
 from ringfence_service.dedup.claim import is_stamp
 

@@ -62,7 +62,10 @@ def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
     deciding = [each.source for each in running if each.input_partition and each.changelog]
     positions = at_once(_positions(change.publisher, loop))
     writes = written_partition(change, positions, deciding)
-    partition = loop.decider(change.address, writes)
+    claim = Claim(
+        publisher=change.publisher, number=change.number, stream=change.stream, previous=0
+    )
+    partition = loop.decider(change.address, writes)(claim)
     if partition is None:
         sentence = (
             f"{writes.topic}-{writes.partition} is no partition that this instance decides; "
@@ -73,9 +76,6 @@ def change_number(change: SetSequence, loop: Loop) -> PublisherAnswer:
         position = PublisherProgress(change.address, *writes, change.number, change.stream)
         now = at_once(publisher(PublisherQuery(change.publisher), loop))
         return now._replace(positions=positions_in_order([*now.positions, position]))
-    claim = Claim(
-        publisher=change.publisher, number=change.number, stream=change.stream, previous=0
-    )
     loop.change(
         lambda rules, plan, _now_ms: set_publisher_position(
             partition, change.address, claim, writes, rules, plan, change.missing

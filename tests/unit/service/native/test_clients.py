@@ -243,7 +243,7 @@ def forwarded(records: Records) -> Iterator[tuple[Records]]:
     """The parts of records that compiled code forwards."""
     row = 0
     while row < len(records):
-        end = records.forward(row, {None: 0}, None, "out", b"in-0")
+        end = records.forward(row, {None: 0}, None, "out", b"in-0", ((), 0), 12)
         yield (records.part(row, end),)
         row = end + 1
 

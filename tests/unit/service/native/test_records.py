@@ -97,12 +97,12 @@ def test_headers_that_are_no_text_are_unreadable() -> None:
     records = records_of([UNREADABLE, [("a", b"")]])
     assert [each is UNREADABLE for each in records.headers] == [True, False]
     assert [name for name, _, _ in records.by_input()] == [b""]
-    assert records.forward(0, {None: 0}, None, "out", b"in-0") == 0
+    assert records.forward(0, {None: 0}, None, "out", b"in-0", ((), 0), 12) == 0
 
 
 def test_a_record_that_python_decides_is_never_sent() -> None:
     records = records_of([[("a", b"")], [("a", b"")]])
-    assert records.part(0, 1).forward(0, {None: 3}, None, "out", b"in-0") == 1
+    assert records.part(0, 1).forward(0, {None: 3}, None, "out", b"in-0", ((), 0), 12) == 1
     (output,) = as_produced([(records.part(0, 1),)])
     assert output == (
         "out",

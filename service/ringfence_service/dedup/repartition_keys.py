@@ -1,0 +1,79 @@
+"""Repartition key: what determines the partition of the repartition topic that decides a record.
+
+With scope `address` that is the address. With scope `id` it is the address and the name under which
+the record can repeat another one: its publisher where the strategy counts by publisher, else its
+transaction group, else its id. A record without any of them goes by its input partition, whose
+records then keep their order.
+Invariant: two records of an address of which the first makes the second a duplicate have one key.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from ringfence_client.headers import GROUP, Headers
+from ringfence_service.config.addresses import AddressBook, settings_of
+from ringfence_service.dedup.claim import claim_of, identifier_of
+from ringfence_service.dedup.record import Record, RejectedError, name_of
+from ringfence_service.dedup.route import InputPartition
+from ringfence_state.model import NO_CLAIM, Claim
+
+BY_ID: Final = b"i"
+_BY_INPUT: Final = b"n"
+_BY_PUBLISHER: Final = b"p"
+_BY_GROUP: Final = b"g"
+_END: Final = b"\0"
+
+
+def prefix_of(address: str, kind: bytes) -> bytes:
+    """Return the start of all keys of an address with scope `id` that have names of this kind."""
+    return b"%b%b%b" % (address.encode(), _END, kind)
+
+
+class RepartitionKeys:
+    """The keys of the records of one input partition."""
+
+    def __init__(self, input_partition: InputPartition, book: AddressBook) -> None:
+        settings = input_partition.route.settings
+        self._input_partition = input_partition
+        self._book = book
+        self._is_by_id = settings.scope == "id"
+        self._identifier = identifier_of(settings.id)
+
+    def of(self, record: Record, headers: Headers) -> bytes:
+        """Return the key of a record; RejectedError if it has no address."""
+        address = self._input_partition.address(record, headers)
+        if not self._is_by_id:
+            return address.encode()
+        groups = (value for name, value in headers if name == GROUP and value is not None)
+        names = self._publisher_headers(address)
+        try:
+            claim = claim_of(self._identifier, record, headers, names)
+        except RejectedError:  # the partition that decides it will dead-letter it
+            claim = NO_CLAIM
+        return self._named(address, claim, next(groups, None))
+
+    def of_claim(self, address: str, claim: Claim) -> bytes:
+        """Return the key of a record of the address that claims this and is in no group."""
+        return self._named(address, claim, None) if self._is_by_id else address.encode()
+
+    def reads_ids_alone(self, address: str) -> bool:
+        """Whether the keys of an address follow from id headers, where a record has no group."""
+        return self._identifier is None and not self._publisher_headers(address)
+
+    def without_name(self, address: str) -> bytes:
+        """Return the key of records with scope `id` that claim nothing."""
+        return prefix_of(address, _BY_INPUT) + name_of(self._input_partition.source)
+
+    def _named(self, address: str, claim: Claim, group: bytes | None) -> bytes:
+        if claim.publisher is not None:
+            return prefix_of(address, _BY_PUBLISHER) + claim.publisher.encode()
+        if group is not None:
+            return prefix_of(address, _BY_GROUP) + group
+        if claim.identifier is not None:
+            return prefix_of(address, BY_ID) + claim.identifier
+        return self.without_name(address)
+
+    def _publisher_headers(self, address: str) -> AbstractSet[str]:
+        """Return the headers that a strategy reads whose state is kept by publisher."""
+        strategy = settings_of(self._book, address).remembered_by
+        return strategy.publisher_headers if strategy.numbers is not None else frozenset()
