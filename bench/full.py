@@ -32,6 +32,7 @@ from bench.series.refused import refused
 from bench.series.registry import registry
 from bench.series.restart import restore
 from bench.series.shapes import shapes
+from bench.series.spread import spread
 from bench.series.stages import stages
 from bench.series.sweeps import PLAIN, SWEEPS, swept
 from bench.session import Session
@@ -48,6 +49,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "quix": partial(peers, key="quix"),
     **{key: partial(swept, sweep=sweep) for key, sweep in SWEEPS.items()},
     "instances": instances,
+    "spread": spread,
     "stages": stages,
     "changelog": changelog,
     "refused": refused,

@@ -98,7 +98,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
         "scope",
         {
             scope: Step(PLAIN._replace(addresses=100), {"scope": scope})
-            for scope in ("partition", "address")
+            for scope in ("partition", "address", "id")
         },
         arms=(RINGFENCE,),
     ),

@@ -92,7 +92,10 @@ def memory_warnings(config: Config) -> Iterator[str]:
         if not settings.size_of_ids:
             continue
         ids, is_window = settings.room, bool(settings.remembered_by.time_key)
-        needs_mb = math.ceil(sizing.memory_bytes(ids, path, is_window=is_window) / _MIB)
+        # Of an address with scope id each process has some partitions.
+        here = -(-settings.shares // processes)
+        held_bytes = here * sizing.memory_bytes(settings.share_room, path, is_window=is_window)
+        needs_mb = math.ceil(held_bytes / _MIB)
         wants_mb = sizing.round_up(math.ceil(needs_mb / FULL)) * processes
         has_mb = config.service.cache_memory_mb
         if wants_mb > has_mb:

@@ -1,6 +1,7 @@
 """Scope `id`: the ids of one address are spread over all deciding partitions."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from confluent_kafka import murmur2
@@ -17,10 +18,14 @@ from ringfence_client.headers import (
     GROUP as TX_ID,
 )
 from ringfence_service.dedup.record import KnownId
+from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
 from ringfence_service.queries.ids import IdAnswer, IdQuery, ImportIds
 from ringfence_service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
+from ringfence_service.queries.settings import EvictionAnswer, EvictionQuery
 from ringfence_state.model import PartitionId
+from ringfence_state.segment import remembered
 from tests.loop.test_two_hops import BY_ADDRESS, ROUTE, Hops
+from tests.oracle.model import DequeRing
 from tests.support.helpers import answer
 
 BY_ID = replace(ROUTE, scope="id", address="{topic}")
@@ -134,3 +139,117 @@ def test_a_record_with_an_invalid_claim_is_a_dead_letter(headers: list[tuple[str
     (letter,) = hops.out("orders.dlq")
     assert dict(letter.headers or [])[DeadLetter.REASON] == b"invalid-claim"
     assert hops.living.committed(PartitionId("orders", 2)) == 1
+
+
+SIZE = 600
+WINDOW_MS = 20_000
+COUNTS = [20_000, pytest.param(1_000_000, marks=pytest.mark.long)]
+
+
+class OneWindow:
+    """A single window over the whole address: when each id was seen last."""
+
+    def __init__(self) -> None:
+        self.seen_ms: dict[bytes, int] = {}
+
+    def is_new(self, identifier: bytes, now_ms: int) -> bool:
+        seen_ms = self.seen_ms.get(identifier)
+        self.seen_ms[identifier] = now_ms
+        return seen_ms is None or now_ms - seen_ms >= WINDOW_MS
+
+
+class ManyRings:
+    """A ring on each deciding partition."""
+
+    def __init__(self) -> None:
+        self.rings = [DequeRing(SIZE // 2) for _ in range(2)]
+
+    def is_new(self, identifier: bytes, now_ms: int) -> bool:
+        del now_ms
+        ring = self.rings[murmur2(b"orders\0i" + identifier, 2)]
+        is_known = ring.judge(identifier)
+        if not is_known:
+            ring.remember(identifier)
+        return not is_known
+
+
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("strategy", ["window", "ring"])
+def test_random_records_are_decided_as_by_one_window_or_by_a_ring_on_each_partition(
+    strategy: str, count: int
+) -> None:
+    settings = {"strategy": strategy, "window_ms": WINDOW_MS, "id_cache_size": SIZE}
+    hops = Hops(BY_ID, addresses={"#": {**settings, "window_size": 10**6, "on_duplicate": "drop"}})
+    hops.living.faults.steps_max, every = 10**9, count // 20
+    model = OneWindow() if strategy == "window" else ManyRings()
+    chance, newest, read, expected = Random(strategy), 0, 0, list[int]()
+    for number in range(count):
+        if chance.random() < 0.6:
+            newest += 1
+        back = min(newest, chance.choice((5, 500, 900, 3_000)))
+        identifier = b"%d" % (newest - chance.randrange(back + 1))
+        hops.living.clock.sleep(chance.random() / 50)
+        value = b"%d" % number
+        hops.living.write(value, (DUPLICATE_ID, identifier))  # one partition: in this order
+        if model.is_new(identifier, hops.living.cluster.now_ms):
+            expected.append(number)
+        if number % 50 == 49:
+            hops.turns(1)
+        if number % every == every - 1:
+            hops.turns()
+            records = hops.living.cluster.records("orders.unique", 0)
+            found = [int(record.value or b"") for record in records[read:]]
+            read = len(records)
+            assert sorted(found) == expected
+            assert len(expected) < every
+            expected = []
+
+
+def test_a_long_id_that_was_exported_and_imported_is_known_where_its_copies_are_decided() -> None:
+    hops, long = Hops(BY_ID), [each.rjust(90, b"x") for each in IDS]
+    known = tuple(KnownId(remembered(each), 5, None, hashed=True) for each in long)
+    answer(ImportIds("orders", "orders", 0, known), hops.deciding)
+    for identifier in long:
+        hops.send(0, b"k", identifier)
+    hops.turns()
+    assert (len(hops.out("orders.unique")), len(hops.out("orders.dlq"))) == (0, 40)
+
+
+def test_each_partition_shows_its_share_of_a_ring() -> None:
+    hops = Hops(BY_ID, addresses={"#": {"id_cache_size": 9}})
+    for identifier in IDS:
+        hops.send(0, b"k", identifier)
+    hops.turns()
+    found = answer(AddressQuery("orders"), hops.deciding)
+    assert isinstance(found, AddressAnswer)
+    assert [(each.ids_held, each.capacity) for each in found.partitions] == [(5, 5), (5, 5)]
+    assert (found.shares, found.settings["id_cache_size"].value) == (2, 9)
+    halved = EvictionQuery({"#": {"id_cache_size": 4}})
+    preview = answer(halved, hops.deciding)
+    assert isinstance(preview, EvictionAnswer)
+    assert preview.ids_forgotten == 6
+    other = answer(EvictionQuery({"#": {"id_cache_size": 9, "window_ms": 5}}), hops.deciding)
+    assert isinstance(other, EvictionAnswer)
+    assert other.ids_forgotten == 0
+
+
+def test_what_was_reported_is_kept_for_all_numbers_of_all_publishers() -> None:
+    audit = {"strategy": "audit", "dead_letter_audit": True, "audit_producers": 20}
+    hops = Hops(BY_ID, addresses={"#": audit})
+    for _ in range(3):
+        for number in range(1, 31):
+            names = ((PUBLISHER, b"P"), (NUMBER, b"%d" % number))
+            hops.living.write(b"%d" % number, *names, key=b"k", partition=0)
+        hops.turns()
+    assert (len(hops.out("orders.unique")), len(hops.out("orders.dlq"))) == (30, 30)
+
+
+def test_a_stamp_counts_whatever_else_a_record_names() -> None:
+    hops = Hops(BY_ID, addresses={"#": {"strategy": "audit"}})
+    for number in range(12):
+        stamp = (DUPLICATE_ID, b"cluster/t/0/%d" % number)
+        hops.living.write(b"%d" % number, stamp, (PUBLISHER, b"P"), key=b"k")
+        hops.living.write(b"%d" % number, stamp, key=b"k")
+    hops.turns()
+    assert (len(hops.out("orders.unique")), len(hops.out("orders.dlq"))) == (12, 12)

@@ -9,7 +9,7 @@ from ringfence_client.headers import DeadLetter, Reason
 from ringfence_service.config.tasks import Hop, consumer_group
 from ringfence_service.kafka.topics import BY_ADDRESS, by_address, changelog
 from ringfence_state.keys import SEGMENTS, address_of, prefix
-from ringfence_state.model import PartitionId
+from ringfence_state.model import Claim, PartitionId
 from ringfence_state.offset_metadata import decode as decode_metadata
 from ringfence_state.segment import FORGOTTEN, STORED_ID_BYTES_MAX, decode
 from tests.fakes.log import FakeCluster
@@ -204,11 +204,17 @@ def _check_spread(world: "World", carried: Mapping[Place, Place]) -> None:
             names.append(("group", sent.address, sent.member[0]))
         elif sent.valid and sent.identifier is not None and not _counts(world):
             names.append(("id", sent.address, sent.identifier))
-        if sent.valid and _counts(world) and sent.said.publisher is not None:
+        if sent.valid and _is_numbered(world, sent.said):
             names = [("publisher", sent.address, sent.said.publisher)]
         for name in names:
             if seen.setdefault(name, number) != number:
                 raise Broken("I2", f"{name} is decided on two partitions")
+
+
+def _is_numbered(world: "World", said: Claim) -> bool:
+    ordered = said.stream, said.previous
+    is_whole = world.case.strategy != "ordered" or None not in ordered
+    return _counts(world) and said.publisher is not None and bool(said.number) and is_whole
 
 
 def _counts(world: "World") -> bool:

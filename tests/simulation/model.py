@@ -397,7 +397,9 @@ class Model:
     def _audited(self, address: str) -> int:
         """The size of the ring of what was reported."""
         rooms = {"audit": PRODUCERS, "ring": _whole_size(address, self.sizes)}
-        return self._share(2 * rooms.get(self._case.strategy, 10**6))
+        is_divided = self._case.strategy == "ring"
+        room = 2 * rooms.get(self._case.strategy, 10**6)
+        return self._share(room) if is_divided else room
 
     def _size(self, cache: str, sizes: Mapping[str, int]) -> int:
         return self._share(_whole_size(cache, sizes))

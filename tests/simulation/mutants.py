@@ -428,6 +428,42 @@ MUTANTS: Final = (
         "[each for each, lacking in self._lacking.items() if lacking.until_s < now_s]",
         "list[int]()",
     ),
+    Mutant(
+        "scope id: a group goes by the ids of its records",
+        "service/ringfence_service/dedup/repartition_keys.py",
+        "        if group is not None:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "scope id: an id goes by its input partition",
+        "service/ringfence_service/dedup/repartition_keys.py",
+        "        if claim.identifier is not None:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "scope id: numbers of a publisher go by the ids of its records",
+        "service/ringfence_service/dedup/repartition_keys.py",
+        "        if claim.publisher is not None:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "scope id: each partition has a ring of the whole size",
+        "service/ringfence_service/config/addresses.py",
+        "-(-self.id_cache_size // self.shares)",
+        "self.id_cache_size",
+    ),
+    Mutant(
+        "scope id: an id that was read late counts where nobody remembers it",
+        "service/ringfence_service/dedup/checks.py",
+        "        if not self.has_late_ids:\n            return True\n",
+        "        return True\n",
+    ),
+    Mutant(
+        "scope id: compiled code sends ids to the partition of records without any",
+        "service/ringfence_service/dedup/repartition.py",
+        "self._targets[value] = prefix_of(address, BY_ID), unnamed",
+        "self._targets[value] = unnamed",
+    ),
 )
 """Ends by the last stable offset are not among them: the fake answers for
 `ringfence_service.kafka.admin`."""

@@ -12,7 +12,7 @@ from ringfence_service.formatting import duration_ms
 from ringfence_service.queries import sizing
 from ringfence_service.queries.addresses import AddressAnswer
 from ringfence_service.queries.errors import NotPossible
-from ringfence_service.queries.sizing import AcceptRates, RingUsage
+from ringfence_service.queries.sizing import AcceptRates, RequiredSize, RingUsage
 
 _WILD: Final = frozenset("*#()")
 
@@ -71,7 +71,7 @@ class SizingPlan(Document):
         description="Whether the rate was measured; false if it was given."
     )
     partitions: int = Field(
-        description="Number of partitions that hold state of the address; each has the size."
+        description="Number of partitions that hold state of the address, each its own."
     )
     ids_needed: int = Field(description="Ids that the busiest partition needs, without reserve.")
     safety_factor: float = Field(description="Factor between the needed and the recommended size.")
@@ -130,8 +130,7 @@ class SizingPlan(Document):
         )
         if size is None:
             raise NotPossible(_too_large(answer.address))
-        shares = _shares(answer, keys)
-        present = -(-int(answer.settings[keys.size].value) // shares)
+        present = -(-int(answer.settings[keys.size].value) // answer.shares)
         is_enough = present >= size.ids_needed and _keeps(answer, keys, window_ms)
         return cls(
             address=answer.address,
@@ -155,7 +154,7 @@ class SizingPlan(Document):
             restore_ms=size.restore_ms,
             load_ms=size.load_ms,
             measured_id_bytes=sizing.ID_BYTES,
-            request=None if is_enough else _request(answer, keys, size.size * shares, window_ms),
+            request=None if is_enough else _request(answer, keys, size, window_ms),
             complete=answer.complete,
         )
 
@@ -190,21 +189,14 @@ def _keeps(answer: AddressAnswer, keys: _SizeKeys, window_ms: int) -> bool:
     return not keys.time or int(answer.settings[keys.time].value) >= window_ms
 
 
-def _shares(answer: AddressAnswer, keys: _SizeKeys) -> int:
-    """Return over how many partitions a ring's size is divided: all of them with scope `id`."""
-    capacity = max((each.capacity for each in answer.partitions), default=0)
-    total = int(answer.settings[keys.size].value)
-    return max(1, round(total / capacity)) if capacity and not keys.time else 1
-
-
-def _request(answer: AddressAnswer, keys: _SizeKeys, size: int, window_ms: int) -> Request:
+def _request(answer: AddressAnswer, keys: _SizeKeys, size: RequiredSize, window_ms: int) -> Request:
     """Return the PUT that sets the size for this address only, and keeps its other settings."""
     address = answer.address
     opening, closing = LITERAL_MARKER
     pattern = f"{opening}{address}{closing}" if _WILD & set(address) else address
     settings = answer.settings.items()
     body: dict[str, Any] = {key: each.value for key, each in settings if each.pattern == pattern}
-    body[keys.size] = max(size, int(answer.settings[keys.size].value))
+    body[keys.size] = max(size.size * answer.shares, int(answer.settings[keys.size].value))
     if keys.time:
         body[keys.time] = max(window_ms, int(answer.settings[keys.time].value))
     return Request(method="PUT", path=f"/v1/address-settings/{quote(pattern, safe='')}", body=body)

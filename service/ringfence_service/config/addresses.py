@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from ringfence_service.config.keys import StrategyName
 
+_RING_SIZE: Final = "id_cache_size"
+
 DEFAULT: Final = "default"
 """Origin of a setting that no pattern contains."""
 
@@ -60,8 +62,8 @@ class AddressSettings:
     strategy: StrategyName = DEFAULT_STRATEGY
     """How the address remembers; see below."""
     id_cache_size: Annotated[int, Field(ge=0, le=1_000_000_000)] = 20_000
-    """How many ids are remembered, on each partition that decides; 0 remembers none and passes
-    every record.
+    """How many ids are remembered, on each partition that decides (with scope `id`, on all of them
+    together); 0 remembers none and passes every record.
     """
     persist_id_cache: bool = True
     """`false`: in memory only, forgotten at a restart and when the partition moves."""
@@ -117,15 +119,30 @@ class AddressSettings:
         return STRATEGIES[self.strategy]
 
     @property
+    def shares(self) -> int:
+        """Over how many partitions the ids of the address are spread."""
+        return 1
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether those partitions divide the size of a ring among them."""
+        return self.shares > 1 and self.remembered_by.size_key == _RING_SIZE
+
+    @property
     def capacity(self) -> int:
-        """Return how many ids a ring remembers."""
-        return self.id_cache_size if self.remembered_by.size_key else 0
+        """Return how many ids the ring of one partition remembers."""
+        return -(-self.id_cache_size // self.shares) if self.remembered_by.size_key else 0
 
     @property
     def room(self) -> int:
         """Return how many ids or publishers are remembered."""
         size_key = self.remembered_by.size_key
         return getattr(self, size_key) if size_key else 0
+
+    @property
+    def share_room(self) -> int:
+        """Return how many of them one partition remembers."""
+        return self.capacity if self.is_divided else self.room
 
     @property
     def size_of_ids(self) -> str:
@@ -147,12 +164,6 @@ class SharedSettings(AddressSettings):
     """The settings of an address whose ids are spread over several deciding partitions."""
 
     shares: int = 1
-    """How many partitions decide it."""
-
-    @property
-    def capacity(self) -> int:
-        """Return how many ids the ring of each partition remembers."""
-        return -(-self.id_cache_size // self.shares) if self.remembered_by.size_key else 0
 
 
 class _Resolved(NamedTuple):
@@ -349,7 +360,10 @@ def settings_of(book: AddressBook, cache: str) -> AddressSettings:
         strategy = audited.strategy if refreshes else DEFAULT_STRATEGY
         room = 2 * audited.room
         sizes: dict[str, Any] = {STRATEGIES[strategy].size_key: room}
-        return replace(audited, strategy=strategy, **sizes)
+        found = replace(audited, strategy=strategy, **sizes)
+        if audited.is_divided or not isinstance(found, SharedSettings):
+            return found
+        return replace(found, shares=1)  # its room counts on each partition
     settings = book.settings(cache)
     if cache.startswith(BRIDGE) and not settings.remembered_by.holds_ids:
         return replace(settings, strategy=DEFAULT_STRATEGY)

@@ -8,7 +8,7 @@ input.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ringfence_client.headers import DUPLICATE_ID_ALIASES, GROUP, Headers, Reason
+from ringfence_client.headers import DUPLICATE_ID_ALIASES, EXPIRES_AT, GROUP, Headers, Reason
 from ringfence_service.dedup.address import AddressContexts
 from ringfence_service.dedup.apart import ApartRows
 from ringfence_service.dedup.batch import Batch, Slice
@@ -24,8 +24,11 @@ from ringfence_service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from ringfence_service.native.records import Records
 from ringfence_state.model import NO_CLAIM
 
-_NAMES: Final = (*DUPLICATE_ID_ALIASES, GROUP), len(DUPLICATE_ID_ALIASES)
-"""The headers that determine a partition with scope `id`, and how many of them hold an id."""
+_NAMES: Final = (*DUPLICATE_ID_ALIASES, GROUP, EXPIRES_AT), len(DUPLICATE_ID_ALIASES)
+"""The headers that determine a partition with scope `id`, and how many of them hold an id.
+
+An invalid expiry makes the whole claim invalid.
+"""
 
 _KNOWN_MAX: Final = 100_000
 """How many values of the address field are kept with their partitions in a transaction.

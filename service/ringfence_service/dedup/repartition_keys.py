@@ -4,10 +4,9 @@ With scope `address` that is the address. With scope `id` it is the address and 
 the record can repeat another one: its publisher where the strategy counts by publisher, else its
 transaction group, else its id. A record without any of them goes by its input partition, whose
 records then keep their order.
-Invariant: two records of an address of which the first makes the second a duplicate have one key.
+Invariant: records with one publisher, one group, or one id outside of groups have one key.
 """
 
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ringfence_client.headers import GROUP, Headers
@@ -15,7 +14,9 @@ from ringfence_service.config.addresses import AddressBook, settings_of
 from ringfence_service.dedup.claim import claim_of, identifier_of
 from ringfence_service.dedup.record import Record, RejectedError, name_of
 from ringfence_service.dedup.route import InputPartition
-from ringfence_state.model import NO_CLAIM, Claim
+from ringfence_state.model import Claim
+from ringfence_state.segment import remembered
+from ringfence_state.strategies.base import Strategy
 
 BY_ID: Final = b"i"
 _BY_INPUT: Final = b"n"
@@ -45,11 +46,14 @@ class RepartitionKeys:
         if not self._is_by_id:
             return address.encode()
         groups = (value for name, value in headers if name == GROUP and value is not None)
-        names = self._publisher_headers(address)
+        counting = self._counting(address)
+        names = frozenset() if counting is None else counting.publisher_headers
         try:
             claim = claim_of(self._identifier, record, headers, names)
         except RejectedError:  # the partition that decides it will dead-letter it
-            claim = NO_CLAIM
+            return self.without_name(address)
+        if counting is not None and not counting.claims(claim):
+            claim = claim._replace(publisher=None)
         return self._named(address, claim, next(groups, None))
 
     def of_claim(self, address: str, claim: Claim) -> bytes:
@@ -58,7 +62,7 @@ class RepartitionKeys:
 
     def reads_ids_alone(self, address: str) -> bool:
         """Whether the keys of an address follow from id headers, where a record has no group."""
-        return self._identifier is None and not self._publisher_headers(address)
+        return self._identifier is None and self._counting(address) is None
 
     def without_name(self, address: str) -> bytes:
         """Return the key of records with scope `id` that claim nothing."""
@@ -70,10 +74,10 @@ class RepartitionKeys:
         if group is not None:
             return prefix_of(address, _BY_GROUP) + group
         if claim.identifier is not None:
-            return prefix_of(address, BY_ID) + claim.identifier
+            return prefix_of(address, BY_ID) + remembered(claim.identifier)
         return self.without_name(address)
 
-    def _publisher_headers(self, address: str) -> AbstractSet[str]:
-        """Return the headers that a strategy reads whose state is kept by publisher."""
+    def _counting(self, address: str) -> Strategy | None:
+        """Return the strategy of an address if its state is kept by publisher."""
         strategy = settings_of(self._book, address).remembered_by
-        return strategy.publisher_headers if strategy.numbers is not None else frozenset()
+        return None if strategy.numbers is None else strategy

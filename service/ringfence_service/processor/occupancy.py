@@ -72,7 +72,7 @@ class OccupancyScanner:
                 memory = self.cache.look(partition.source, address)
             settings = settings_of(book, address)
             occupancy = _measure(partition, address, settings, memory)
-            survey.found(address, occupancy, settings.room)
+            survey.found(address, occupancy, settings.share_room)
         return survey.extents.get(address)
 
 
@@ -180,7 +180,7 @@ def _fill(
     with suppress(StoreCorruptError, LookupError):
         occupancy = scanner.measure(partition, address, book)
         if occupancy is not None:
-            return AddressFill(settings.room, occupancy.held, occupancy.horizon_ms)
+            return AddressFill(settings.share_room, occupancy.held, occupancy.horizon_ms)
     return None
 
 

@@ -47,6 +47,8 @@ class AddressAnswer(NamedTuple):
     """When the last of the counting workers started; 0 if none counts."""
     complete: bool = False
     """True when no deciding partition of the address belongs to another instance."""
+    shares: int = 1
+    """Over how many partitions the size of its ring is divided."""
 
 
 class DirectoryAnswer(NamedTuple):

@@ -6,6 +6,7 @@ they can be sorted by, and then the rows of one page.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from ringfence_service.config.addresses import (
@@ -108,7 +109,7 @@ def memory_status(
         topic=partition.source.topic,
         partition=partition.source.partition,
         ids_held=held,
-        capacity=settings.room,
+        capacity=settings.share_room,
         bytes=0 if memory is None else memory.memory_bytes,
         oldest_time_ms=oldest_ms,
         newest_time_ms=newest_ms,
@@ -137,7 +138,8 @@ def _row(address: str, loop: Loop) -> AddressRow:
 
 def forgotten(query: EvictionQuery, loop: Loop) -> EvictionAnswer:
     """Preview which caches new address settings would shorten or delete."""
-    before, after = loop.config.addresses, AddressBook.of(query.patterns)
+    new = replace(loop.config, addresses=AddressBook.of(query.patterns))
+    before, after = loop.config.addresses, new.addresses
     found = [
         each
         for partition in loop.assignment.running.values()

@@ -83,6 +83,7 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
             rings.append(_status(partition, address, loop))
             yield
     counted = loop.address_counters.of(address)
+    settings = settings_of(loop.config.addresses, address)
     return AddressAnswer(
         address=address,
         settings=_settings(address, loop),
@@ -91,6 +92,7 @@ def _address(query: AddressQuery, loop: Loop) -> Steps[AddressAnswer]:
         duplicates=counted.duplicates,
         counted_since_ms=loop.address_counters.since_ms if loop.decides else 0,
         complete=loop.assignment.has_all,
+        shares=settings.shares if settings.is_divided else 1,
     )
 
 
