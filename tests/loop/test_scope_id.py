@@ -1,5 +1,6 @@
 """Scope `id`: the ids of one address are spread over all deciding partitions."""
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
@@ -22,8 +23,11 @@ from ringfence_service.queries.addresses import AddressAnswer, AddressQuery
 from ringfence_service.queries.ids import IdAnswer, IdQuery, ImportIds
 from ringfence_service.queries.publishers import PublisherAnswer, PublisherQuery, SetSequence
 from ringfence_service.queries.settings import EvictionAnswer, EvictionQuery
+from ringfence_service.schemas.documents import UNKNOWN_S, use
 from ringfence_state.model import PartitionId
 from ringfence_state.segment import remembered
+from tests.fakes.schema_registry import FakeSchemas
+from tests.loop.test_schemas import KNOWN, living_with, order
 from tests.loop.test_two_hops import BY_ADDRESS, ROUTE, Hops
 from tests.oracle.model import DequeRing
 from tests.support.helpers import answer
@@ -253,3 +257,30 @@ def test_a_stamp_counts_whatever_else_a_record_names() -> None:
         hops.living.write(b"%d" % number, stamp, key=b"k")
     hops.turns()
     assert (len(hops.out("orders.unique")), len(hops.out("orders.dlq"))) == (12, 12)
+
+
+def test_an_id_that_could_not_be_read_when_its_record_was_passed_on_counts_as_none() -> None:
+    registry = FakeSchemas(_1=KNOWN)
+    hops = Hops(replace(BY_ID, id="{schema:/id}", missing_id="dead_letter"))
+    living_with(registry, hops.living)
+    try:
+        for number in range(20):
+            hops.living.write(order(f"id-{number}", 0), partition=0)
+        hops.turns()
+        for number in range(20):  # copies, by a schema that is registered a moment too late
+            hops.living.write(order(f"id-{number}", 1, schema=2), partition=1)
+        for _ in range(4):
+            hops.carrying.turn()
+            hops.living.clock.sleep(UNKNOWN_S)
+        registry.schemas[2] = KNOWN
+        hops.living.clock.sleep(2 * UNKNOWN_S)
+        hops.turns()
+        assert len(hops.out("orders.unique")) == 20
+        letters = [dict(each.headers or []) for each in hops.out("orders.dlq")]
+        reasons = Counter(each[DeadLetter.REASON] for each in letters)
+        assert reasons.total() == 20
+        assert reasons[b"missing-id"] > 0, "some were passed on by their input partition"
+        late = b"its schema was registered after it had been passed on without an id, and the route"
+        assert any((each[DeadLetter.CAUSE] or b"").startswith(late) for each in letters)
+    finally:
+        use(None)

@@ -452,18 +452,6 @@ MUTANTS: Final = (
         "-(-self.id_cache_size // self.shares)",
         "self.id_cache_size",
     ),
-    Mutant(
-        "scope id: an id that was read late counts where nobody remembers it",
-        "service/ringfence_service/dedup/checks.py",
-        "        if not self.has_late_ids:\n            return True\n",
-        "        return True\n",
-    ),
-    Mutant(
-        "scope id: compiled code sends ids to the partition of records without any",
-        "service/ringfence_service/dedup/repartition.py",
-        "self._targets[value] = prefix_of(address, BY_ID), unnamed",
-        "self._targets[value] = unnamed",
-    ),
 )
 """Ends by the last stable offset are not among them: the fake answers for
 `ringfence_service.kafka.admin`."""

@@ -24,7 +24,7 @@ from ringfence_service.kafka.model import UNREADABLE, UNREADABLE_CAUSE
 from ringfence_service.native.records import Records
 from ringfence_state.model import NO_CLAIM
 
-_NAMES: Final = (*DUPLICATE_ID_ALIASES, GROUP, EXPIRES_AT), len(DUPLICATE_ID_ALIASES)
+ID_NAMES: Final = (*DUPLICATE_ID_ALIASES, GROUP, EXPIRES_AT), len(DUPLICATE_ID_ALIASES)
 """The headers that determine a partition with scope `id`, and how many of them hold an id.
 
 An invalid expiry makes the whole claim invalid.
@@ -121,7 +121,7 @@ class Repartitioner:
             yield from rows
             return
         topic = self._rules.by_address
-        rules = self._targets, field_name, topic.topic, self._name, _NAMES, topic.partitions
+        rules = self._targets, field_name, topic.topic, self._name, ID_NAMES, topic.partitions
         row = 0
         for end in (*apart, len(records)):
             run = records.part(0, end)
