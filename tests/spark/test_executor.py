@@ -45,7 +45,9 @@ found = [row for frame in frames
     for named in [each[["offset", "address", "verdict", "original"]].astype(object)]
     for row in named.where(named.notna(), None).itertuples(index=False)]
 import ringfence_client.spark
-print(json.dumps([sorted(map(list, found)), processor._inputs.number("orders", frames, ())]))
+from ringfence_state.model import PartitionId
+number = processor._inputs.number(PartitionId("orders", 0), frames, ())
+print(json.dumps([sorted(map(list, found)), number]))
 """
 
 
