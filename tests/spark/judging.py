@@ -124,6 +124,7 @@ def _plan(cases: Iterable[Case]) -> ReconcileScope:
         stamps=False,
         from_the_first_fate=False,
         targets={each.topic: frozenset({each.output, each.dead_letter}) for each in ledgers},
+        by_address_partitions=12,
         earlier=tuple(former),
         redriven=tuple(
             job.DeadLetterRange(case.ledger.dead_letter, *span)

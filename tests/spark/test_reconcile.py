@@ -18,8 +18,10 @@ from ringfence_pipeline.reconcile.run import ClusterTopics, LakeTables, reconcil
 from ringfence_pipeline.storage import StorageFolder
 from ringfence_pipeline.tables import TableLayout, TableSource, update_tables
 from ringfence_service.config.load import load
+from ringfence_service.config.model import Scope
 from tests.broker.carried_world import world_of
 from tests.broker.conftest import create_topic
+from tests.broker.workload import CAPACITY, PARTITIONS
 from tests.broker.world import Manner
 from tests.spark.judging import named, rows
 from tests.spark.ledger import Ledger, Row
@@ -178,13 +180,20 @@ def test_a_group_that_has_committed_nothing_and_inputs_that_are_gone_prove_nothi
     assert idle.value.exit_code == told.value.exit_code == CONTRADICTION
 
 
-@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "address"])
+@pytest.mark.parametrize(
+    "scope", [pytest.param("partition", marks=pytest.mark.long), "address", "id"]
+)
 def test_a_service_that_is_killed_commits_no_fault_and_none_is_seen_while_it_runs(
-    spark: SparkSession, broker: Broker, tmp_path: Path, scope: str
+    spark: SparkSession, broker: Broker, tmp_path: Path, scope: Scope
 ) -> None:
     client, group = broker.client_properties, f"g-{uuid4().hex[:8]}"
+    size = CAPACITY * (PARTITIONS if scope == "id" else 1)
     with world_of(Manner(scope=scope))(
-        client, tmp_path, group, manner=Manner(scope=scope)
+        client,
+        tmp_path,
+        group,
+        manner=Manner(scope=scope),
+        settings=f"id_cache_size = {size}",  # so that each partition has as many
     ) as world:
         world.create()
         world.send(2_000)
@@ -195,7 +204,7 @@ def test_a_service_that_is_killed_commits_no_fault_and_none_is_seen_while_it_run
         config = load(tmp_path / "0-state.toml", {})
         service.start()
         world.send()
-        if scope == "address":  # of both hops, and the first is that of the other scope
+        if scope != "partition":  # of both hops, and the first is that of the other scope
             amid = reconcile(spark, config, ClusterTopics(broker.bootstrap_servers, {}))
             assert named(amid) == {}, amid.faults
         world.wait_decided()

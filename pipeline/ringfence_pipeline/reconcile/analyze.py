@@ -244,7 +244,7 @@ def _fingerprints(given: Evidence) -> Fingerprints:
 def _origins(spark: SparkSession, given: Evidence, look: AnalyzeOptions) -> DataFrame:
     """Return the inputs with their dead letters."""
     plan, cut = given.plan, given.cut
-    inputs = inputs_of(given.inputs, plan.rules, _fingerprints(given))
+    inputs = inputs_of(given.inputs, plan, _fingerprints(given))
     letters = letters_of(given.letters, plan.inputs)
     if look.redriven:
         letters = letters.withColumn("redriven", sf.lit(col=True))
@@ -349,7 +349,7 @@ def _settings(spark: SparkSession, given: Evidence, addresses: Sequence[str]) ->
 
 def _measured(given: Evidence, known: DataFrame) -> DataFrame:
     """Return the records that an address judged, with the distances to earlier ones."""
-    shared = any(rule.scope == "address" for rule in given.plan.rules)
+    shared = any(rule.scope != "partition" for rule in given.plan.rules)
     measured = kept(cache_model.measured(known.where("judged"), shared=shared))
     return kept(with_greatest_gaps(measured)) if shared else measured
 
@@ -375,9 +375,9 @@ def _violations(
 
 
 def _has_one_partition(given: Evidence) -> bool:
-    """Return whether all addresses of scope `address` are on one partition."""
+    """Return whether all addresses that input partitions may share are on one of them."""
     topics = {
-        topic for rule in given.plan.rules if rule.scope == "address" for topic in rule.topics
+        topic for rule in given.plan.rules if rule.scope != "partition" for topic in rule.topics
     }
     return sum(each.topic in topics for each in given.cut.inputs) <= 1
 

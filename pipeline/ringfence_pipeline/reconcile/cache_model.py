@@ -26,8 +26,29 @@ _NEVER_MS: Final = 2**62
 
 _CACHE: Final = ("cache", "decider")
 
+_SPREAD: Final = "share "
+"""What the `decider` of a record with scope `id` begins with."""
+
 _COUNTING: Final = [name for name, each in STRATEGIES.items() if each.numbers is not None]
 _REFRESHING: Final = [name for name, each in STRATEGIES.items() if each.refreshes]
+
+
+def share_of(number: Column) -> Column:
+    """Return the `decider` of a record with scope `id`, by the number of its deciding partition."""
+    return sf.concat(sf.lit(_SPREAD), number.cast("string"))
+
+
+def is_shared() -> Column:
+    """Return whether several input partitions share what decides a record.
+
+    With scope `address` that is the address, and `decider` is empty; with scope `id` a share of it.
+    """
+    return (sf.col("decider") == "") | sf.col("decider").startswith(_SPREAD)
+
+
+def lane_of_sharers() -> Column:
+    """Return what keeps the order of an input partition's records: an address, or its shares."""
+    return sf.when(sf.col("decider") == "", sf.col("address")).otherwise(sf.col("decider"))
 
 
 # The order of events at the same time: in doubt, a record lies in between.

@@ -18,7 +18,7 @@ from ringfence_client.spark.columns import RECORD
 from ringfence_client.spark.reader import records
 from ringfence_pipeline.admin import KafkaAdmin, KafkaPartition, OffsetSpan
 from ringfence_pipeline.config import overlaid, read_config, set_over_rest
-from ringfence_pipeline.errors import CONTRADICTION, USAGE, PipelineError, reading_failed
+from ringfence_pipeline.errors import CONTRADICTION, PipelineError, reading_failed
 from ringfence_pipeline.gaps import gap_ends
 from ringfence_pipeline.java_properties import java_properties, servers_of
 from ringfence_pipeline.reconcile.analyze import AnalyzeOptions, ComparedRecords, Evidence, judge
@@ -106,7 +106,6 @@ def reconcile(
     config = overlaid(config, changes)
     with KafkaAdmin(spark, cluster.servers, cluster.properties) as admin:
         plan = planned(config, admin.topics(), earlier, redriven_of(changes))
-        _check_scopes(plan)
         carried = spark.createDataFrame([], _ORIGINS)
 
         def carry(spans: Spans) -> None:
@@ -164,17 +163,6 @@ def _since(
         say("dead letters were redriven since the last run, so this one compares all records")
         return None
     return since
-
-
-def _check_scopes(plan: ReconcileScope) -> None:
-    """Raise PipelineError for routes whose records are judged by none of the models here."""
-    spread = [", ".join(rule.topics) for rule in plan.rules if rule.scope == "id"]
-    if spread:
-        raise PipelineError(
-            f"{', '.join(spread)}: reconcile does not know scope id yet; leave these routes out of "
-            "the configuration that it reads, or compare input and output with your own job",
-            exit_code=USAGE,
-        )
 
 
 def _check_tables(spark: SparkSession, tables: str) -> None:

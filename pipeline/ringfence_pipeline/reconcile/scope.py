@@ -101,7 +101,7 @@ def memory_of(
 def _memory(book: AddressBook, cache: str) -> CacheSettings:
     settings, home = settings_of(book, cache), settings_of(book, home_of(cache))
     strategy = settings.remembered_by
-    size = settings.room if strategy.holds_ids else _UNLIMITED
+    size = settings.share_room if strategy.holds_ids else _UNLIMITED
     window_ms = getattr(settings, strategy.time_key) if strategy.time_key else _UNLIMITED
     if home.remembered_by.holds_ids:  # else it never expires
         # While an id is younger than that, its address is not idle.
@@ -146,6 +146,7 @@ class ReconcileScope(NamedTuple):
     """Whether the group may have started after the beginning of its inputs."""
     targets: Mapping[str, frozenset[str]]
     """By input: the topics that may have the fates of its records."""
+    by_address_partitions: int
     earlier: tuple[PastSettings, ...] = ()
     redriven: tuple[DeadLetterRange, ...] = ()
     """Dead letters covered by redrives, as far as the metadata topic lists them."""
@@ -157,8 +158,8 @@ class ReconcileScope(NamedTuple):
 
     @property
     def carried(self) -> str | None:
-        """The topic by-address between the stages; None if no route has scope `address`."""
-        has_hop = any(rule.scope == "address" for rule in self.rules)
+        """The topic by-address between the stages; None if no route needs it."""
+        has_hop = any(rule.scope != "partition" for rule in self.rules)
         return internal(self.group, "by-address") if has_hop else None
 
 
@@ -191,6 +192,7 @@ def planned(
         any(route.settings.missing_id == "stamp" for route in routes.values()),
         config.service.on_missing_offset == "latest",
         {name: frozenset(outputs[name] | letters[name]) for name in routes},
+        config.service.by_address_partitions,
         earlier,
         redriven,
     )

@@ -2,9 +2,9 @@
 
 Retention may have deleted the beginning of outputs and dead letters. In each partition they were
 written to, records of an input partition are in the order of their offsets; with scope `address`,
-those of one address are. So in a truncated partition the first record that is left of them is a
-limit: the fate of an earlier one may be deleted, that of a later one is not. If none is left, there
-is no limit. Pure: frames in, frames out.
+those of one address are, and with scope `id` those of one share of it. So in a truncated partition
+the first record that is left of them is a limit: the fate of an earlier one may be deleted, that of
+a later one is not. If none is left, there is no limit. Pure: frames in, frames out.
 """
 
 from collections import Counter
@@ -16,7 +16,12 @@ from pyspark.sql import functions as sf
 
 from ringfence_client.headers import Reason
 from ringfence_pipeline.admin import KafkaPartition, OffsetSpan
-from ringfence_pipeline.reconcile.cache_model import may_be_held, may_be_held_from_before
+from ringfence_pipeline.reconcile.cache_model import (
+    is_shared,
+    lane_of_sharers,
+    may_be_held,
+    may_be_held_from_before,
+)
 from ringfence_pipeline.reconcile.results import ACCEPTED, MARKED, NONE
 from ringfence_pipeline.reconcile.scope import ReconcileScope
 
@@ -67,8 +72,7 @@ def with_unsure(
     lanes = (
         known.withColumn("in_topic", sf.col("place.topic"))
         .withColumn("in_number", sf.col("place.partition"))
-        .withColumn("by", sf.when(sf.col("decider") == "", sf.col("address")))
-        .withColumn("by", sf.coalesce("by", sf.lit("")))
+        .withColumn("by", sf.when(is_shared(), lane_of_sharers()).otherwise(""))
     )
     limits = _limits(lanes.where(sf.col("place").isNotNull()), _frame(spark, paths))
     unsure = (
@@ -210,7 +214,7 @@ def excused(
     `complete`: the inputs have all offsets from 0 on.
     `partial`: earlier records were reconciled before, and an id may be known from one of them.
     """
-    known_before = sf.lit(partial) & (may_be_held_from_before() | (sf.col("decider") == ""))
+    known_before = sf.lit(partial) & (may_be_held_from_before() | is_shared())
     may_be_silent = may_be_held() | known_before
     held = measured.where((sf.col("fate") == NONE) & sf.col("silent") & may_be_silent)
     lost = (

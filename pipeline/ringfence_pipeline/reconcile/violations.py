@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from ringfence_pipeline.reconcile.cache_model import is_guessed, is_held
+from ringfence_pipeline.reconcile.cache_model import is_guessed, is_held, is_shared, lane_of_sharers
 from ringfence_pipeline.reconcile.results import ACCEPTED, DUPLICATE, NONE, REJECTED
 from ringfence_state.strategies.registry import STRATEGIES
 
@@ -95,9 +95,8 @@ def of_order(pairs: DataFrame) -> DataFrame:
     Records of a transaction group are left out, since they take effect at its end.
     """
     went_out = pairs.where((sf.col("fate") == ACCEPTED) & sf.col("tx_id").isNull() & ~is_guessed())
-    address = sf.when(sf.col("decider") == "", sf.col("address")).otherwise("")
     lane = Window.partitionBy(
-        *("output.topic", "output.partition", "place.topic", "place.partition", address)
+        *("output.topic", "output.partition", "place.topic", "place.partition", lane_of_sharers())
     ).orderBy("output.offset")
     ordered = went_out.withColumn("before", sf.lag("place").over(lane))
     return ordered.where(sf.col("before.offset") > sf.col("place.offset")).select(
@@ -115,7 +114,7 @@ def of_rings(measured: DataFrame, *, is_whole: bool) -> DataFrame:
     Without `is_whole`, an address on several input partitions may lack records between the two that
     were decided before the last run; so its id must have been accepted since (`recent`).
     """
-    is_counted = sf.lit(is_whole) | (sf.col("decider") != "") | sf.col("previous.recent")
+    is_counted = sf.lit(is_whole) | ~is_shared() | sf.col("previous.recent")
     through = measured.where(
         (sf.col("fate") == ACCEPTED) & is_held() & sf.col("strict") & ~is_guessed() & is_counted
     )

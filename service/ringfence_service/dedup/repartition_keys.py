@@ -46,38 +46,51 @@ class RepartitionKeys:
         if not self._is_by_id:
             return address.encode()
         groups = (value for name, value in headers if name == GROUP and value is not None)
-        counting = self._counting(address)
+        counting = _counting(self._book, address)
         names = frozenset() if counting is None else counting.publisher_headers
         try:
             claim = claim_of(self._identifier, record, headers, names)
         except RejectedError:  # the partition that decides it will dead-letter it
             return self.without_name(address)
-        if counting is not None and not counting.claims(claim):
-            claim = claim._replace(publisher=None)
-        return self._named(address, claim, next(groups, None))
+        source = name_of(self._input_partition.source)
+        return key_of(self._book, address, claim, next(groups, None), source)
 
     def of_claim(self, address: str, claim: Claim) -> bytes:
         """Return the key of a record of the address that claims this and is in no group."""
-        return self._named(address, claim, None) if self._is_by_id else address.encode()
+        if not self._is_by_id:
+            return address.encode()
+        return _named(address, claim, None) or self.without_name(address)
 
     def reads_ids_alone(self, address: str) -> bool:
         """Whether the keys of an address follow from id headers, where a record has no group."""
-        return self._identifier is None and self._counting(address) is None
+        return self._identifier is None and _counting(self._book, address) is None
 
     def without_name(self, address: str) -> bytes:
         """Return the key of records with scope `id` that claim nothing."""
         return prefix_of(address, _BY_INPUT) + name_of(self._input_partition.source)
 
-    def _named(self, address: str, claim: Claim, group: bytes | None) -> bytes:
-        if claim.publisher is not None:
-            return prefix_of(address, _BY_PUBLISHER) + claim.publisher.encode()
-        if group is not None:
-            return prefix_of(address, _BY_GROUP) + group
-        if claim.identifier is not None:
-            return prefix_of(address, BY_ID) + remembered(claim.identifier)
-        return self.without_name(address)
 
-    def _counting(self, address: str) -> Strategy | None:
-        """Return the strategy of an address if its state is kept by publisher."""
-        strategy = settings_of(self._book, address).remembered_by
-        return None if strategy.numbers is None else strategy
+def key_of(
+    book: AddressBook, address: str, claim: Claim, group: bytes | None, source: bytes
+) -> bytes:
+    """Return the key of a record with scope `id`; `source` is the name of its input partition."""
+    counting = _counting(book, address)
+    if counting is None or not counting.claims(claim):
+        claim = claim._replace(publisher=None)
+    return _named(address, claim, group) or prefix_of(address, _BY_INPUT) + source
+
+
+def _named(address: str, claim: Claim, group: bytes | None) -> bytes | None:
+    if claim.publisher is not None:
+        return prefix_of(address, _BY_PUBLISHER) + claim.publisher.encode()
+    if group is not None:
+        return prefix_of(address, _BY_GROUP) + group
+    if claim.identifier is not None:
+        return prefix_of(address, BY_ID) + remembered(claim.identifier)
+    return None
+
+
+def _counting(book: AddressBook, address: str) -> Strategy | None:
+    """Return the strategy of an address if its state is kept by publisher."""
+    strategy = settings_of(book, address).remembered_by
+    return None if strategy.numbers is None else strategy
