@@ -295,11 +295,23 @@ def report_of(
         *groups.warnings,
         *reach.warnings,
         *_unused(config, routes),
+        *_unordered(config),
         *target_warnings(routes, topics, fallback(group_id)),
         *unreported_warnings(topics),
         *compression_warnings(codec_of(config.kafka.producer)),
     )
     return CheckReport(tuple(problems), tuple(sorted(routes)), outputs, warnings)
+
+
+def _unordered(config: Config) -> Iterator[str]:
+    """Yield a sentence for each route whose outputs do not have the order of its inputs."""
+    for route in config.routes:
+        if route.scope == "id":
+            yield (
+                f'routes["{route.name}"].scope is "id": outputs keep the order of each id, group '
+                "and numbered publisher, not that of an input partition; consumers that need that "
+                'order need scope "address"'
+            )
 
 
 def _unused(config: Config, routes: Mapping[str, InputRoute]) -> Iterator[str]:

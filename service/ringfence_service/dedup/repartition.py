@@ -146,9 +146,9 @@ class Repartitioner:
         target = self._targets.get(value)
         if isinstance(target, int):
             return target
-        if len(self._targets) >= _KNOWN_MAX:
-            self._targets.clear()
         number = topic.partition_of(keys.of(record, headers))
+        if target is None and len(self._targets) >= _KNOWN_MAX:
+            self._targets.clear()
         if self._is_by_address:
             self._targets[value] = number
         elif target is None:

@@ -173,6 +173,14 @@ WRONG: dict[str, Wrong] = {
         ("by_address_partitions has no effect",),
         is_warning=True,
     ),
+    "an order that is not kept": Wrong(
+        f'{ROUTE}scope = "id"\n', ("not that of an input partition",), is_warning=True
+    ),
+    "partitions that ids need": Wrong(
+        f'{ROUTE}scope = "id"\n[service]\nby_address_partitions = 3\n',
+        ("not that of an input partition",),
+        is_warning=True,
+    ),
     # expressions and groups
     "an expression for the group's own": Wrong(
         f'{KAFKA}[[routes]]\ninputs = ["^ringfence[.]"]\n', ("belongs to Ringfence", "correct")
