@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
@@ -35,13 +35,18 @@ class Venue(Stage):
         self.input = f"{group}-in"
         for name in ("in", "out", "dlq"):
             create_topic(client, f"{group}-{name}", PARTITIONS, {"retention.ms": "-1"})
+        self.start(scope)
+
+    def start(self, scope: str, name: str = "", source: str = "") -> None:
+        """Start a service whose route has this scope, name and input, by default its own."""
         self.service = self.serving(
-            group,
-            group,
+            self.group,
+            self.group,
             service=f"by_address_partitions = {PARTITIONS}",
             rest=f"""
 [[routes]]
-inputs = ["{self.input}"]
+name = "{name or self.input}"
+inputs = ["{source or self.input}"]
 scope = "{scope}"
 address = "{{header:addr}}"
 output = "{self.group}-out"
@@ -49,7 +54,7 @@ dead_letter = "{self.group}-dlq"
 """,
         )
         self.service.start()
-        self.service.wait_ready(2 * PARTITIONS if scope == "address" else PARTITIONS)
+        self.service.wait_ready(PARTITIONS if scope == "partition" else 2 * PARTITIONS)
 
     def adopt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command."""
@@ -102,7 +107,9 @@ def number_of(each: Seen) -> int:
     return int(each.record.value or b"")
 
 
-@pytest.mark.parametrize("scope", ["address", pytest.param("partition", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "scope", ["address", "id", pytest.param("partition", marks=pytest.mark.long)]
+)
 def test_copies_of_what_was_adopted_are_duplicates_with_the_place_of_their_original(
     venue: Callable[[str], Venue], topic_name: Callable[[str], str], scope: str
 ) -> None:
@@ -176,3 +183,45 @@ def test_what_one_service_exports_another_imports_as_it_is(
     known = second.service.told("/v1/addresses/a1/ids:lookup", asked)["ids"]
     assert [each["known"] for each in known] == [True, False]
     assert known[0]["sightings"][0]["topic"] == first.input
+
+
+def test_an_address_goes_over_to_scope_id_and_no_copy_is_accepted(
+    venue: Callable[[str], Venue],
+) -> None:
+    """The steps of docs/operations.md."""
+    own, lines = venue("address"), {"Accept": NDJSON}
+    write(own.client, own.input, range(COUNT))
+    decided(own, COUNT)
+    own.service.told(f"/v1/routes/{own.input}:pause?wait=applied", method="POST")
+    write(own.client, own.input, range(COUNT, COUNT + LATER))
+    write(own.client, own.input, range(0, COUNT, 11))
+    eventually(lambda: not any(each["lag_records"] for each in by_address(own)), own.service)
+    exported = {}
+    for address in ("a0", "a1"):
+        exported[address] = own.service.answered(
+            f"/v1/addresses/{address}/ids:export", headers=lines
+        ).text
+        own.service.told(f"/v1/addresses/{address}:clear", method="POST")
+    own.service.stop()
+
+    silent = f"{own.group}-none"
+    create_topic(own.client, silent, PARTITIONS)
+    own.start("id", "by-id", silent)
+    for address, text in exported.items():
+        told = own.service.told(
+            f"/v1/addresses/{address}/ids:import?input={silent}",
+            text.encode(),
+            headers={"Content-Type": NDJSON},
+        )
+        assert told["ids"] == COUNT / 2
+    own.service.stop()
+    own.start("id", "by-id")
+    copies = range(0, COUNT, 11)
+    out, letters = decided(own, COUNT + LATER + len(copies))
+    assert sorted(map(number_of, out)) == list(range(COUNT + LATER))
+    assert sorted(map(number_of, letters)) == list(copies)
+
+
+def by_address(own: Venue) -> list[dict[str, Any]]:
+    """The deciding partitions of the second hop."""
+    return [each for each in own.service.partitions() if each["topic"].endswith(".by-address")]
