@@ -159,7 +159,7 @@ class OneWindow:
     def is_new(self, identifier: bytes, now_ms: int) -> bool:
         seen_ms = self.seen_ms.get(identifier)
         self.seen_ms[identifier] = now_ms
-        return seen_ms is None or now_ms - seen_ms >= WINDOW_MS
+        return seen_ms is None or now_ms - seen_ms > WINDOW_MS
 
 
 class ManyRings:

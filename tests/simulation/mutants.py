@@ -431,20 +431,20 @@ MUTANTS: Final = (
     Mutant(
         "scope id: a group goes by the ids of its records",
         "service/ringfence_service/dedup/repartition_keys.py",
-        "        if group is not None:\n",
-        "        if False:\n",
+        "    if group is not None:\n",
+        "    if False:\n",
     ),
     Mutant(
         "scope id: an id goes by its input partition",
         "service/ringfence_service/dedup/repartition_keys.py",
-        "        if claim.identifier is not None:\n",
-        "        if False:\n",
+        "    if claim.identifier is not None:\n",
+        "    if False:\n",
     ),
     Mutant(
         "scope id: numbers of a publisher go by the ids of its records",
         "service/ringfence_service/dedup/repartition_keys.py",
-        "        if claim.publisher is not None:\n",
-        "        if False:\n",
+        "    if claim.publisher is not None:\n",
+        "    if False:\n",
     ),
     Mutant(
         "scope id: each partition has a ring of the whole size",
