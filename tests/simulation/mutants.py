@@ -429,19 +429,19 @@ MUTANTS: Final = (
         "list[int]()",
     ),
     Mutant(
-        "scope id: a group goes by the ids of its records",
+        "scope id: records of a group have the keys of their ids",
         "service/ringfence_service/dedup/repartition_keys.py",
         "    if group is not None:\n",
         "    if False:\n",
     ),
     Mutant(
-        "scope id: an id goes by its input partition",
+        "scope id: a record with an id has the key of its input partition",
         "service/ringfence_service/dedup/repartition_keys.py",
         "    if claim.identifier is not None:\n",
         "    if False:\n",
     ),
     Mutant(
-        "scope id: numbers of a publisher go by the ids of its records",
+        "scope id: records of a publisher have the keys of their ids",
         "service/ringfence_service/dedup/repartition_keys.py",
         "    if claim.publisher is not None:\n",
         "    if False:\n",

@@ -2,8 +2,8 @@
 
 With scope `address` that is the address. With scope `id` it is the address and the name under which
 the record can repeat another one: its publisher where the strategy counts by publisher, else its
-transaction group, else its id. A record without any of them goes by its input partition, whose
-records then keep their order.
+transaction group, else its id. A record without any of them has the key of its input partition, so
+that such records keep their order.
 Invariant: records with one publisher, one group, or one id outside of groups have one key.
 """
 

@@ -377,11 +377,11 @@ class CompiledDraft:
 
         `wanted` are numbers whose segments are known to be needed, with where they probably begin.
         """
-        raise NotImplementedError  # a window reads its oldest ids besides
+        raise NotImplementedError  # each form has its own: a window reads its oldest ids besides
 
     def judge_at(self, identifier: bytes, time_ms: int) -> int | None:
         """Return the number of an id that is known at a time, or None. Changes nothing."""
-        raise NotImplementedError  # ids of a window expire, those of a ring do not
+        raise NotImplementedError  # each form has its own: only ids of a window expire
 
     def accepted(self) -> Mapping[PartitionId, int]:
         """Return how many records were accepted, by source partition, since evicted ones too."""
