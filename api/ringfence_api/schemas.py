@@ -74,16 +74,37 @@ class Info(status.ServiceInfo, Document):
     """Versions and names of the running service."""
 
 
+class StandbyDocument(Document):
+    """A standby copy of a partition, on the disk of an instance that does not own it."""
+
+    instance: str = Field(description="The instance that has it.")
+    warm: bool = Field(
+        description="Whether it equalled its changelog a few seconds ago: a takeover replays what "
+        "came since."
+    )
+    lag_records: int | None = Field(
+        description="How many offsets of the changelog it is behind; null while it is not open."
+    )
+
+
 class Partition(status.PartitionStatus, Document):
     """An input partition that an instance owns."""
 
     instance: str
     """The instance that owns it."""
+    standbys: tuple[StandbyDocument, ...] = ()
+    """Its copies on other instances, with `service.standby = "all"`; a takeover by one of these
+    waits for seconds only."""
 
     @classmethod
-    def of(cls, instance: str, partition: status.PartitionStatus) -> Self:
-        """Build the document from the status of a partition."""
-        return cls(instance=instance, **dict(partition))
+    def of(
+        cls,
+        instance: str,
+        partition: status.PartitionStatus,
+        standbys: tuple[StandbyDocument, ...] = (),
+    ) -> Self:
+        """Build the document from the status of a partition and those of its copies."""
+        return cls(instance=instance, standbys=standbys, **dict(partition))
 
 
 class Partitions(Document):

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -53,6 +54,12 @@ Small beside `cache_memory_mb`: addresses in use are held in memory by `ringfenc
 _HELD: Final = "While lock file"
 _NAME_BYTES_MAX: Final = 255
 """Longest name of a file or folder; a topic name may have 249 bytes."""
+_WIPED: Final = ".wiped"
+"""Of the folder of a store that is being deleted."""
+_WANTED: Final = ".wanted"
+"""Of an empty file, by whose time a process asks for a store that another one has open."""
+_WANTED_S: Final = 2.0
+"""How long it counts: the process that waits asks again several times in it, while it lives."""
 _STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
 
 
@@ -213,16 +220,28 @@ class RocksStores:
         """
         self._finish_wipe(source)
         try:
-            self._path(source).rename(self._wiped(source))
+            self._path(source).rename(self._named(source, _WIPED))
         except FileNotFoundError:
             return
         except OSError as error:
             raise StoreFailedError(f"{self._path(source)}: {error}") from error
         self._finish_wipe(source)
 
+    def want(self, source: PartitionId) -> None:
+        """Ask the process that has the store of a partition open to close it; see `Stores.want`."""
+        with suppress(OSError):  # then it is closed when its process ends
+            self._named(source, _WANTED).touch(mode=0o600)
+
+    def is_wanted(self, source: PartitionId) -> bool:
+        """Whether another process has asked for the store of a partition a moment ago."""
+        with suppress(OSError):
+            asked_s = self._named(source, _WANTED).stat().st_mtime
+            return abs(time.time() - asked_s) < _WANTED_S
+        return False
+
     def _finish_wipe(self, source: PartitionId) -> None:
         """Delete a renamed store, also one left behind by a process that died."""
-        path = self._wiped(source)
+        path = self._named(source, _WIPED)
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
@@ -230,11 +249,11 @@ class RocksStores:
         except OSError as error:
             raise StoreFailedError(f"{path}: {error}") from error
 
-    def _wiped(self, source: PartitionId) -> Path:
-        """Return the path of a renamed store; other names differ, since they end in a number."""
-        name = f"{source.topic}-{source.partition}.wiped"
+    def _named(self, source: PartitionId, suffix: str) -> Path:
+        """Return a path beside a store; the names of stores differ, since they end in a number."""
+        name = f"{source.topic}-{source.partition}{suffix}"
         if len(name) > _NAME_BYTES_MAX:
-            name = f"{sha256(source.topic.encode()).hexdigest()}-{source.partition}.wiped"
+            name = f"{sha256(source.topic.encode()).hexdigest()}-{source.partition}{suffix}"
         return self._folder / name
 
     def _path(self, source: PartitionId) -> Path:

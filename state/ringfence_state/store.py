@@ -188,3 +188,14 @@ class Stores(Protocol):
     def wipe(self, source: PartitionId) -> None:
         """Delete the store of a partition, even a damaged one; it must not be open."""
         ...
+
+    def want(self, source: PartitionId) -> None:
+        """Ask the process that has the store of a partition open to close it, if it can do so.
+
+        Call it with each attempt to open a store that is locked.
+        """
+        ...
+
+    def is_wanted(self, source: PartitionId) -> bool:
+        """Whether another process has asked for the store of a partition a moment ago."""
+        ...

@@ -51,12 +51,19 @@ class MemoryStores:
 
     def __init__(self) -> None:
         self._stores: dict[PartitionId, MemoryStore] = {}
+        self._wanted: set[PartitionId] = set()
 
     def open(self, source: PartitionId) -> MemoryStore:
         return self._stores.setdefault(source, MemoryStore())
 
     def wipe(self, source: PartitionId) -> None:
         self._stores.pop(source, None)
+
+    def want(self, source: PartitionId) -> None:
+        self._wanted.add(source)
+
+    def is_wanted(self, source: PartitionId) -> bool:
+        return source in self._wanted
 
 
 @pytest.fixture(params=["memory", "rocks"])
@@ -104,6 +111,22 @@ def test_a_scan_sees_all_that_was_written_before_it_began(stores: Stores) -> Non
     for _ in range(3):
         assert list(store.scan(b"r")) == [(b"ra", b"2"), (b"rb", b"1"), (b"rc", b"2")]
     store.close()
+
+
+def test_a_store_may_be_wanted_and_so_no_other(stores: Stores) -> None:
+    stores.want(SOURCE)
+    stores.want(SOURCE)
+    assert (stores.is_wanted(SOURCE), stores.is_wanted(OTHER)) == (True, False)
+    stores.open(OTHER).close()
+
+
+def test_a_store_is_wanted_for_as_long_as_the_other_process_asks(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path)
+    stores.want(SOURCE)
+    assert RocksStores(tmp_path).is_wanted(SOURCE)
+    (file,) = tmp_path.iterdir()
+    os.utime(file, (file.stat().st_atime - 5, file.stat().st_mtime - 5))
+    assert not stores.is_wanted(SOURCE)
 
 
 def test_a_wipe_of_nothing_is_no_error(stores: Stores) -> None:

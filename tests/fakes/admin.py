@@ -105,12 +105,12 @@ class FakeAdmin:
         for source, offset in offsets.items():
             self._known(source).delete_before(offset)
 
-    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
+    def assigned(self, group_id: str) -> dict[PartitionId, str] | None:
         self._step("assigned")
         group = self._log.group(group_id)
         if group.rebalancing or any(member.moves for member in group.members.values()):
             return None
-        return frozenset(place for member in group.members.values() for place in member.held)
+        return {place: member.id for member in group.members.values() for place in member.held}
 
     def _step(self, name: str) -> None:
         try:

@@ -35,7 +35,7 @@ class FakeClients:
         self._by = by
         self._log = log
         self._config_id = f"{group_id}.config"
-        self._member_id = part.member_id(group_id, instance)
+        self.member_id = part.member_id(group_id, instance)
         self._identity = part.transactional_id(group_id, instance)
         self._consumers: list[FakeConsumer] = []
         self._producers: list[FakeProducer] = []
@@ -43,7 +43,7 @@ class FakeClients:
     def consumer(self, on_doubt: Callable[[], None] = lambda: None) -> Consumer:
         logger = ConsumerLog({"log_level": 3}, on_doubt, LIBRDKAFKA)
         kind = NativeConsumer if RingStrategy.forms is ring.FORMS else FakeConsumer
-        self._consumers.append(kind(self._log, self.group_id, self._member_id, logger=logger))
+        self._consumers.append(kind(self._log, self.group_id, self.member_id, logger=logger))
         return cast("Consumer", self._consumers[-1])
 
     def restorer(self) -> Consumer:

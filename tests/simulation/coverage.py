@@ -47,7 +47,7 @@ _WHERE: Final[Mapping[str, str]] = {
 """Where each kind of fault can strike."""
 OTHERS: Final = frozenset(
     {
-        *("lanes opened", "evictions"),
+        *("lanes opened", "evictions", "copies taken over"),
         *("waits for a schema", "waits for a topic", "clean turns beside a wait"),
         *("registry away", "registry slow", "schema garbled for a while"),
         *("schema refused", "schema unusable", "schema registered late"),

@@ -34,6 +34,7 @@ class Disk:
         self._stores: dict[PartitionId, StoreOnDisk] = {}
         self._backup: dict[PartitionId, StoreOnDisk] = {}
         self._folder: Path | None = None
+        self._wanted: set[PartitionId] = set()
 
     def __deepcopy__(self, _memo: object) -> "Disk":
         """Stores are copied; the disk that they are on is one."""
@@ -49,6 +50,12 @@ class Disk:
         folder = self.folder_of(source)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def want(self, source: PartitionId) -> None:
+        self._wanted.add(source)
+
+    def is_wanted(self, source: PartitionId) -> bool:
+        return source in self._wanted
 
     def folder_of(self, source: PartitionId) -> Path | None:
         """Return the folder for the files of a store, if there are files."""

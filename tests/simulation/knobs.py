@@ -28,6 +28,7 @@ from ringfence_service.native.runs import ReplayedRuns, RingRuns
 from ringfence_service.processor.counters import AddressCounters
 from ringfence_service.processor.failures import FailureHandler
 from ringfence_service.processor.reporter import Reporter
+from ringfence_service.processor.standby import StandbyCopies
 from ringfence_state.cache import Cache
 from tests.fakes.log import FakeCluster
 from tests.simulation.deferred import DeferringThread
@@ -94,6 +95,11 @@ def turned(knobs: Knobs, log: FakeCluster) -> Iterator[None]:
             undo.enter_context(patch.object(owner, name, _told(getattr(owner, name), tell)))
 
         told(FastPaths, "open", lambda lane, *_: met.update(["lanes opened"] if lane else []))
+        told(
+            StandbyCopies,
+            "take",
+            lambda copy, *_: met.update(["copies taken over"] if copy else []),
+        )
         told(Reporter, "aborted", lambda *_: met.update(["aborted"]))
         told(FailureHandler, "refused", lambda *_: met.update(["refused by the broker"]))
         told(StoredCompiledIds, "__init__", lambda *_: met.update(["ids left in the store"]))

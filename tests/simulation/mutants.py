@@ -57,7 +57,7 @@ MUTANTS: Final = (
     Mutant(
         "a store that is ahead of the offset is not wiped",
         "service/ringfence_service/processor/takeover.py",
-        "    if position.input_next > (facts.committed_offset or 0):\n",
+        "    if position is not None and position.input_next > (facts.committed_offset or 0):\n",
         "    if False:\n",
         left_out="every write to a store follows a commit, so none is ahead; a second guard",
     ),
@@ -287,6 +287,42 @@ MUTANTS: Final = (
         "        if replay is None or (message.offset() or 0) < replay.reached:\n",
         "        if replay is None:\n",
         left_out="equivalent: an edit that is made twice is the same edit",
+    ),
+    Mutant(
+        "a takeover does not replay what the standby copy lacks",
+        "service/ringfence_service/processor/takeover.py",
+        "        replay.end = facts.changelog.end\n",
+        "        replay.end = replay.position.changelog_next\n",
+    ),
+    Mutant(
+        "a standby copy is continued whatever it is a copy of",
+        "service/ringfence_service/processor/takeover.py",
+        "        if store_fault(replay.position, facts, self._clock.wall_ms()) is not None:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "a standby copy that was away for too long is level",
+        "service/ringfence_service/processor/standby.py",
+        "            if is_too_old(replay.position, copy.asked_ms, copy.tombstones_kept_ms):\n",
+        "            if False:\n",
+    ),
+    Mutant(
+        "a standby copy is level before it has caught up",
+        "service/ringfence_service/processor/standby.py",
+        "            if not replay.done or copy.level_s == copy.asked_s:\n",
+        "            if copy.level_s == copy.asked_s:\n",
+    ),
+    Mutant(
+        "what a standby copy has read and not applied is lost at a takeover",
+        "service/ringfence_service/processor/restore.py",
+        "        self.edits, self.reached = [], self.position.changelog_next\n",
+        "        self.edits = []\n",
+    ),
+    Mutant(
+        "a standby copy follows a partition that is owned",
+        "service/ringfence_service/processor/standby.py",
+        "            if source not in owned\n",
+        "            if True\n",
     ),
     # A fix taken out: each of these was a fault of the service once.
     Mutant(

@@ -34,6 +34,7 @@ from ringfence_service.config.model import (
     SchemaRegistrySettings,
     Scope,
     ServiceSettings,
+    Standby,
 )
 from ringfence_service.config.tasks import Hop, hops_of
 from ringfence_state.model import NO_CLAIM, Claim, PartitionId
@@ -165,6 +166,7 @@ class Scenario:
     """What the route of one more input awaits."""
     sets_clocks: bool = False
     """Whether the clocks of instances are set an hour ahead and back."""
+    standby: Standby = "off"
 
     def config(self, instance: str, life: int, *, is_newer: bool = False) -> Config:
         """Return the configuration of one process of an instance, by the newer file or not."""
@@ -199,6 +201,7 @@ class Scenario:
             on_lost_offset=self.on_lost_offset,
             on_reset_offset=self.on_reset_offset,
             by_address_partitions=BY_ADDRESS_PARTITIONS,
+            standby=self.standby,
         )
         addresses = AddressBook.of(book)
         uncompressed = {"compression.type": "none"}  # the oracle compares such sizes
@@ -255,6 +258,8 @@ def scenario(seed: int) -> Scenario:
     case, chance = _refused(unstamped(seed)), random.Random(seed + 11)
     if case.strategy == "ring" and chance.random() >= 0.7:
         case = replace(case, sent=tuple(map(_stamped, case.sent)))
+    if case.instances > 1 and random.Random(seed + 18).random() < 0.5:
+        case = replace(case, standby="all")
     return _awaiting(case)
 
 

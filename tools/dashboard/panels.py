@@ -283,8 +283,14 @@ _STATE: Final = Row(
         Panel(
             "Records still to restore",
             "short",
-            (Line("sum by (instance) (ringfence_restore_remaining_records{@})", "{{instance}}"),),
-            "Partitions wait until this is zero.",
+            (
+                Line("sum by (instance) (ringfence_restore_remaining_records{@})", "{{instance}}"),
+                Line(
+                    "max by (instance) (ringfence_standby_lag_records{@})",
+                    "{{instance}} standby copies",
+                ),
+            ),
+            "Partitions wait until this is zero. For standby copies nothing waits.",
         ),
         Panel(
             "Disk",

@@ -76,8 +76,11 @@ def router(view: ServiceView) -> APIRouter:
         responses=errors(UNHEALTHY),
     )
     async def startupz(request: Request, *, verbose: Verbose = False) -> Health | Response:
-        """Check whether the service has joined its group since it started."""
-        return _respond(request, (_start_check(view.board),), verbose=verbose)
+        """Check whether the service has joined its group since it started.
+
+        An instance that makes standby copies before it joins has started too.
+        """
+        return _respond(request, (_begin_check(view.board),), verbose=verbose)
 
     @routes.get(
         "/readyz",
@@ -159,9 +162,19 @@ def _turn_check(board: StatusPort) -> Check:
     return Check(name="loop", ok=age_ms <= SILENT_MS_MAX, detail=detail)
 
 
+def _begin_check(board: StatusPort) -> Check:
+    check = _start_check(board)
+    return check.model_copy(update={"ok": check.ok or bool(board.read().standbys)})
+
+
 def _start_check(board: StatusPort) -> Check:
-    joined = board.has_run()
+    joined, status = board.has_run(), board.read()
     detail = "The group is joined." if joined else "The group is not joined yet."
+    if status.standbys and not joined:
+        detail = (
+            "The group is joined once the standby copies are up to date: "
+            f"{status.standbys_cold} of {len(status.standbys)} are not."
+        )
     return Check(name="assignment", ok=joined, detail=detail)
 
 

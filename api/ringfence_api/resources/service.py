@@ -11,7 +11,7 @@ from ringfence_api.ports import ServiceView
 from ringfence_api.problems import NOT_POSSIBLE, UNAVAILABLE
 from ringfence_api.resources.instances import is_complete
 from ringfence_api.resources.status_schemas import Status
-from ringfence_api.schemas import Document, Given, Info, Partition, Partitions
+from ringfence_api.schemas import Document, Given, Info, Partition, Partitions, StandbyDocument
 from ringfence_service.peers.protocol import InstanceStatus
 from ringfence_service.queries.partitions import SkipBatch
 from ringfence_state.model import PartitionId
@@ -101,16 +101,22 @@ def _of_all(instance: str, present: tuple[InstanceStatus, ...]) -> Partitions:
 
     Two instances may report a partition while it moves; the one that runs it takes precedence.
     """
+    reported = {
+        each.announced.name: each.status_reply.status
+        for each in present
+        if each.status_reply is not None
+    }
+    copies: dict[PartitionId, list[StandbyDocument]] = {}
+    for name, status in reported.items():
+        for copy in status.standbys:
+            document = StandbyDocument(instance=name, warm=copy.warm, lag_records=copy.lag_records)
+            copies.setdefault(copy.source, []).append(document)
     found: dict[PartitionId, Partition] = {}
-    for instance_status in present:
-        reported = (
-            ()
-            if instance_status.status_reply is None
-            else instance_status.status_reply.status.partitions
-        )
-        for each in reported:
+    for name, status in reported.items():
+        for each in status.partitions:
             if each.source not in found or each.phase == "running":
-                found[each.source] = Partition.of(instance_status.announced.name, each)
+                standbys = tuple(copies.get(each.source, ()))
+                found[each.source] = Partition.of(name, each, standbys)
     return Partitions(
         instance=instance,
         partitions=tuple(found[key] for key in sorted(found)),

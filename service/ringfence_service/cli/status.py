@@ -46,6 +46,7 @@ _PARTITION_TITLES: Final = (
     "addresses",
     "groups",
     "instance",
+    "warm copies",
 )
 
 _WORKER_TITLES: Final = (
@@ -258,11 +259,22 @@ def partitions_table(found: Sequence[Mapping[str, Any]]) -> Table:
             count(each["addresses"]),
             count(each["groups_open"]),
             word(each.get("instance")),
+            _copies(each),
         ]
         for each in found
     ]
     empty = "No partition is owned yet."
-    return Table(_PARTITION_TITLES, rows, empty, ("groups", "addresses", "committed"))
+    titles: Sequence[str] = _PARTITION_TITLES
+    if not any(each.get("standbys") for each in found):
+        titles, rows = titles[:-1], [row[:-1] for row in rows]
+    return Table(titles, rows, empty, ("groups", "addresses", "committed"))
+
+
+def _copies(partition: Mapping[str, Any]) -> Cell:
+    """Return how many standby copies of a partition are warm."""
+    copies = partition.get("standbys", [])
+    warm = sum(each["warm"] for each in copies)
+    return word(f"{warm} of {len(copies)}", "" if warm else "warn")
 
 
 def _phase(partition: Mapping[str, Any]) -> str:

@@ -51,6 +51,8 @@ ResetOffset = Literal["fail", "keep_state", "clear_state"]
 
 ManagedBy = Literal["rest", "file"]
 
+Standby = Literal["off", "all"]
+
 FastPath = Literal["native", "python"]
 
 Scope = Literal["address", "id", "partition"]
@@ -107,6 +109,11 @@ class ServiceSettings:
     by_address_partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
     """How many partitions decide records of scopes `address` and `id`; fixed once their topic
     exists.
+    """
+    standby: Standby = "off"
+    """`all`: every instance keeps a copy of the ids of all others on its disk, so that a takeover
+    replays seconds of the changelog instead of all of it: see [standby
+    copies](operations.md#standby-copies).
     """
     internal_replication: Literal[-1] | Annotated[int, Field(ge=1, le=100)] = -1
     """Replicas of internal topics; -1 is the broker's default."""

@@ -300,18 +300,18 @@ class KafkaClusterAdmin:
                 return fault
         return None
 
-    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
-        """Return all partitions that the group's members own; None during a rebalance."""
+    def assigned(self, group_id: str) -> dict[PartitionId, str] | None:
+        """Return the member id of the owner of each partition; None during a rebalance."""
         # The older call, without its deprecation warning: `describe_consumer_groups` aborts the
         # whole process if the connection breaks during the request (librdkafka #4605).
         with self._admin() as admin:
             list_groups: Callable[..., list[Any]] = super(AdminClient, admin).list_groups
             groups = list_groups(group_id, timeout=REQUEST_TIMEOUT_S)
-        for group in groups:
-            if group.id == group_id and group.state in {"Stable", "Empty"}:
-                shares = (shared_out(member.assignment) for member in group.members)
-                return frozenset(source for share in shares for source in share)
-        return None
+        found = next((group for group in groups if group.id == group_id), None)
+        if found is not None and found.state not in {"Stable", "Empty", "Dead"}:
+            return None
+        members = [] if found is None else found.members
+        return {source: member.id for member in members for source in shared_out(member.assignment)}
 
     def _offsets(self, sources: Iterable[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
         """List offsets; retry briefly while no leader is known, as for a topic just created."""

@@ -84,6 +84,11 @@ class Clients(Protocol):
         ...
 
     @property
+    def member_id(self) -> str:
+        """Return the `group.instance.id` of the task's consumer."""
+        ...
+
+    @property
     def cluster(self) -> ClusterAdmin:
         """Return the admin of the cluster that the clients connect to."""
         ...
@@ -158,6 +163,12 @@ class KafkaClients:
         """Return the consumer group of the task's hop."""
         return consumer_group(self._config.service.group_id, self.part.hop)
 
+    @property
+    def member_id(self) -> str:
+        """Return the `group.instance.id` of the task's consumer."""
+        service = self._config.service
+        return self.part.member_id(service.group_id, service.instance)
+
     @cached_property
     def cluster(self) -> KafkaClusterAdmin:
         """Return the admin of the cluster that the clients connect to."""
@@ -178,7 +189,7 @@ class KafkaClients:
         owned = {
             **READING,
             "group.id": self.group_id,
-            "group.instance.id": self.part.member_id(service.group_id, service.instance),
+            "group.instance.id": self.member_id,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": service.session_timeout_ms,
             "heartbeat.interval.ms": max(1, service.session_timeout_ms // 4),

@@ -306,6 +306,6 @@ class ClusterAdmin(Protocol):
         """Request deletion of all records before these offsets, without waiting for it."""
         ...
 
-    def assigned(self, group_id: str) -> frozenset[PartitionId] | None:
-        """Return all partitions that the group's members own; None during a rebalance."""
+    def assigned(self, group_id: str) -> dict[PartitionId, str] | None:
+        """Return the member id of the owner of each partition; None during a rebalance."""
         ...

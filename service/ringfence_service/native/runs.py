@@ -382,11 +382,12 @@ class ReplayedRuns:
     """Runs that are written while a changelog is replayed, so that no record waits for them.
 
     Addresses are replayed at the same time, and few of them may be large; what was not written is
-    made when an address is loaded.
+    made when an address is loaded. A standby copy is replayed for as long as others write, so runs
+    whose ids are all evicted are deleted as well.
     """
 
     ids_max: ClassVar[int] = 4 * BUILT_IDS
-    """Ids of all addresses that are in no run yet: 64 MiB."""
+    """Ids of all addresses that are in no run yet, in all replays of the process: 64 MiB."""
 
     def __init__(self, store: Store, kind: bytes, *, is_window: bool) -> None:
         """Raises StoreFailedError if the disk refuses to create the folder."""
@@ -403,6 +404,7 @@ class ReplayedRuns:
         """By the beginning of the keys of an address, the one seen last at the end."""
         self._count = 0
         self._written: list[Future[_Made | None]] = []
+        _REPLAYED.add(self)
 
     def take(self, edits: Sequence[Edit]) -> None:
         """See the next edits, which the store has applied."""
@@ -426,8 +428,13 @@ class ReplayedRuns:
             self._begun.move_to_end(begin)
             if len(begun.ids) >= RingRuns.built_ids * _ID_BYTES:
                 self._write(begin)
-            while self._count > self.ids_max:
+            while self._count > self._share:
                 self._write(next(iter(self._begun)))
+
+    @property
+    def _share(self) -> int:
+        """How many ids this replay may have in no run, beside the other replays."""
+        return self.ids_max // max(1, sum(each._count > 0 for each in _REPLAYED))  # noqa: SLF001
 
     def _write(self, begin: bytes) -> None:
         """Have a run of an address written, if it has ids for it."""
@@ -439,13 +446,19 @@ class ReplayedRuns:
         if folder is None or begun.end - begun.first < RingRuns.young_ids:
             return
         mark = _mark_of(row_of(begun.last, begun.end - 1))
+        oldest = self._store.next_key(begin)
+        held = first_of(oldest) if oldest is not None and oldest.startswith(begin) else begun.end
 
         def write() -> None:
             folder.mkdir(mode=0o700, exist_ok=True)
             path = folder / f"{os.getpid()}-{next(_NUMBERS)}.new"
             _written(path, begun.first, bytes(begun.ids), check, mark)
             path.rename(folder / _name(begun.first, begun.end))
+            for run in folder.glob(f"*{_SUFFIX}"):
+                if _end(run) <= held:
+                    _unlink(run)
 
+        self._written = [each for each in self._written if not each.done()]
         self._written.append(_writing().submit(write))
 
     def finish(self) -> None:
@@ -455,6 +468,10 @@ class ReplayedRuns:
         for future in self._written:
             future.exception()
         self._written.clear()
+
+
+_REPLAYED: "Final[weakref.WeakSet[ReplayedRuns]]" = weakref.WeakSet()
+"""All that there are in the process."""
 
 
 def to_merge(spans: Sequence[int], young_ids: int) -> slice | None:
@@ -480,6 +497,11 @@ def to_merge(spans: Sequence[int], young_ids: int) -> slice | None:
 
 def _name(first: int, end: int) -> str:
     return f"{first}-{end}{_SUFFIX}"
+
+
+def _end(path: Path) -> int:
+    """Return the number after the last id of a run, of which this is the file."""
+    return int(path.stem.rpartition("-")[2])
 
 
 def _mark_of(last: SegmentEntry) -> int:

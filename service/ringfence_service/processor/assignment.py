@@ -27,7 +27,9 @@ from ringfence_service.kafka.admin import finds_a_broker
 from ringfence_service.kafka.clients import Clients
 from ringfence_service.kafka.topics import fallback
 from ringfence_service.processor.fetcher import Fetcher, topic_partition_of
+from ringfence_service.processor.group_entry import GroupEntry
 from ringfence_service.processor.restore import ChangelogReplay, Restorer
+from ringfence_service.processor.standby import StandbyCopies
 from ringfence_service.processor.stuck_inputs import (
     HangingTransactions,
     UnassignedPartitions,
@@ -87,9 +89,21 @@ class Assignment:
         # May raise, so it comes before any client that must be closed.
         cluster_id = clients.cluster.cluster_id()
         self._consumer: Consumer = clients.consumer(on_doubt)
+        self.standbys = StandbyCopies(clients, cluster_id, stores, settings, clock)
         self._initializer = PartitionInitializer(
-            clients, cluster_id, self._consumer, stores, settings, clock, self._run, self._retake
+            clients,
+            cluster_id,
+            self._consumer,
+            stores,
+            settings,
+            clock,
+            self._run,
+            self._retake,
+            self.standbys.take,
         )
+        self._entry = GroupEntry(clients, clock)
+        self._joins = not self.standbys.is_on
+        """Whether it has joined the group, or is to do so at once."""
         self.fetching = Fetcher(self._consumer, clients.cluster, clock)
         self.unreadable = UnreadableBatches(clients, self.fetching, clock)
         self._input_topics: Mapping[str, InputTopic] = {}
@@ -154,6 +168,8 @@ class Assignment:
             self._retake(partition)
 
     def _subscribe(self) -> None:
+        if not self._joins:
+            return
         topics = sorted(self._input_topics)
         if self._has_extra_topic:
             topics.append(fallback(self._settings.group_id))
@@ -174,6 +190,9 @@ class Assignment:
 
     def step(self) -> str | None:
         """Advance every partition that is not RUNNING; return what they wait for, or None."""
+        if not self._joins and self._input_topics:
+            self._joins = self._entry.is_due(self._all(), copies_are_warm=self.standbys.are_warm)
+            self._subscribe()
         waiting, restorer = self._initializer.step(self.partitions), self.restorer
         self._held.poll(self._positions)
         self.fetching.unblock(self.running)
@@ -181,6 +200,10 @@ class Assignment:
         held = {log: at for log, at in self._held.offsets.items() if log in restorer.replays}
         waiting = waiting or describe_held(held) or restorer.unreadable_sentence()
         return waiting or self._no_broker_sentence() or self._unassigned_sentence()
+
+    def follow(self, is_left: Callable[[], bool]) -> None:
+        """Keep the standby copies up to date, for as long as `is_left` returns True."""
+        self.standbys.follow(self._input_topics, self.partitions, is_left)
 
     @property
     def held(self) -> Mapping[PartitionId, int]:
@@ -256,6 +279,7 @@ class Assignment:
             self._release(partition)
         self.partitions.clear()
         self._initializer.close()
+        self.standbys.close()
         self.unreadable.close()
 
     def _leave(self) -> None:

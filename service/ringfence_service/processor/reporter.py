@@ -36,6 +36,7 @@ from ringfence_service.queries.status import (
     PartitionStatus,
     ServicePhase,
     ServiceStatus,
+    StandbyStatus,
     StatusBoard,
 )
 from ringfence_service.telemetry.metrics import Metrics, RebalanceKind, Stage
@@ -96,6 +97,7 @@ class Reporter:
         self._partitions_total = 0
         self._running: set[PartitionId] = set()
         self._statuses: tuple[PartitionStatus, ...] = ()
+        self._standbys: tuple[StandbyStatus, ...] = ()
         self._held: frozenset[PartitionId] = frozenset()
         self._blocked: frozenset[str] = frozenset()
         """What routes wait for, as far as it was logged."""
@@ -247,6 +249,7 @@ class Reporter:
         if self._clock.monotonic_s() - self._published_s < _PUBLISH_S:
             return
         self._published_s = self._clock.monotonic_s()
+        self._standbys = assignment.standbys.statuses()
         sources = sorted(assignment.partitions)
         reached = assignment.reached()
         statuses = tuple(
@@ -398,6 +401,7 @@ class Reporter:
             hops=self._hops,
             inputs_missing=self._missing,
             routes=totals.routes.values,
+            standbys=self._standbys,
             stands_still=self._stands_still,
             compression=self._codec,
         )

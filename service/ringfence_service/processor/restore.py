@@ -2,7 +2,8 @@
 
 The end is the high watermark, read after the committed offset, and never the last stable offset:
 an open transaction would hide state that the committed offset already includes. Replay is
-read_committed and done when the position has reached the end; control records advance it too.
+read_committed and done when the position has reached the end; control records advance it too. The
+end may be raised later: a standby copy is a replay that never ends.
 Invariant: a store always holds a prefix of its changelog, applied in order.
 """
 
@@ -12,6 +13,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ringfence_service.clock import Clock
 from ringfence_service.kafka.errors import UNREADABLE_BATCH
 from ringfence_service.kafka.io import BoundedReads, assign_anew, errors_of
 from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
@@ -26,6 +28,21 @@ _RECORDS_MAX: Final = 5_000
 
 Large records are limited by their bytes before (`BoundedReads`).
 """
+
+_STALLED_S: Final = 30.0
+"""How long no replay may advance before its consumer is replaced, which may have lost all brokers.
+
+Longer than partitions of a lost broker are without a leader (`broker.session.timeout.ms`, 9 s by
+default). A replacement is harmless: each replay continues at the position of its store.
+"""
+
+
+class ForeignRecordError(UnknownFormatError):
+    """A record of a changelog that this version of Ringfence did not write."""
+
+    def __init__(self, log: PartitionId, offset: int, cause: UnknownFormatError) -> None:
+        super().__init__(f"{log.topic}-{log.partition}@{offset}: {cause}")
+        self.log = log
 
 
 @dataclass(slots=True)
@@ -51,15 +68,34 @@ class ChangelogReplay:
         """Whether the store holds everything up to the end."""
         return self.position.changelog_next >= self.end
 
+    def discard_read(self) -> None:
+        """Forget what was read and not applied: it is read again."""
+        self.edits, self.reached = [], self.position.changelog_next
+
+    def finish(self) -> None:
+        """Have everything ready that is made of the replayed records; the replay is done."""
+        for observer in self.observers:
+            observer.finish()
+
 
 class Restorer:
     """Replays any number of changelog partitions, a slice of work at a time."""
 
-    def __init__(self, consumer: Callable[[], Consumer]) -> None:
+    def __init__(
+        self,
+        consumer: Callable[[], Consumer],
+        clock: Clock,
+        reads: BoundedReads | None = None,
+    ) -> None:
+        """`reads` bounds the records of one step."""
         self._make_consumer = consumer
+        self._clock = clock
         self._consumer: Consumer | None = None
         self._replays: dict[PartitionId, ChangelogReplay] = {}
-        self._reads = BoundedReads(_RECORDS_MAX)
+        self._reads = reads or BoundedReads(_RECORDS_MAX)
+        self._positions: dict[PartitionId, int] = {}
+        """The positions of the replays that are not done, when one last advanced."""
+        self._stalled_since_s: float
         self._refused: dict[PartitionId, UnreadableBatchFault] = {}
         """Changelogs that stand still before a batch that the client refuses."""
 
@@ -83,15 +119,16 @@ class Restorer:
         """Return what a replay waits for that cannot go on; None if all can."""
         return next((batch.sentence(log) for log, batch in self._refused.items()), None)
 
-    def step(self, timeout_s: float) -> None:
-        """Replay the records that arrive within the timeout.
+    def step(self, timeout_s: float) -> int:
+        """Replay the records that arrive within the timeout; return how many.
 
-        Raises KafkaException for an error from the broker, UnknownFormatError for a record that
+        Raises KafkaException for an error from the broker, ForeignRecordError for a record that
         Ringfence did not write, and the store's own errors.
         """
+        self._renew_if_stalled()
         consumer = self._consumer
         if consumer is None or not self._replays:
-            return
+            return 0
         messages = self._reads.consume(consumer, timeout_s)
         errors = list(self._refusals(messages))
         for message in messages:
@@ -106,6 +143,7 @@ class Restorer:
             replay = self._replays[PartitionId(position.topic, position.partition)]
             replay.reached = max(position.offset, replay.reached)
             _apply(replay)
+        return len(messages)
 
     def _refusals(self, messages: Sequence[Message]) -> Iterator[KafkaError]:
         """Yield the errors that end a step; a batch that cannot be read holds up its log alone."""
@@ -116,10 +154,20 @@ class Restorer:
             elif replay is not None:
                 self._refused[replay.changelog] = UnreadableBatchFault.of(error, replay.reached)
 
-    def renew(self) -> None:
-        """Continue with a new consumer: the current one may have forgotten its brokers."""
-        self._drop_consumer()
-        self._assign()
+    def _renew_if_stalled(self) -> None:
+        """Continue with a new consumer where the current one may have forgotten its brokers."""
+        positions = {
+            log: each.position.changelog_next
+            for log, each in self._replays.items()
+            if not each.done
+        }
+        now_s = self._clock.monotonic_s()
+        if positions != self._positions:
+            self._positions, self._stalled_since_s = positions, now_s
+        elif positions and now_s - self._stalled_since_s > _STALLED_S:
+            self._stalled_since_s = now_s
+            self._drop_consumer()
+            self._assign()
 
     def close(self) -> None:
         """Close the consumer and drop all replays."""
@@ -148,8 +196,7 @@ class Restorer:
                 address_of(key)
                 check(key, value)
         except UnknownFormatError as error:
-            position = f"{message.topic()}-{message.partition()}@{message.offset()}"
-            raise UnknownFormatError(f"{position}: {error}") from error
+            raise ForeignRecordError(replay.changelog, message.offset() or 0, error) from error
         replay.edits.append(Edit(key, value))
         replay.reached = (message.offset() or 0) + 1
 
@@ -162,8 +209,6 @@ def _apply(replay: ChangelogReplay) -> None:
         replay.store.apply(replay.edits, position)
         for observer in replay.observers:
             observer.take(replay.edits)
-            if position.changelog_next >= replay.end:
-                observer.finish()
         replay.position = position
         replay.records += len(replay.edits)
         replay.edits = []

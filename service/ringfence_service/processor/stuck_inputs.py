@@ -106,6 +106,6 @@ class UnassignedPartitions:
             if error.args[0].code() not in SILENT:
                 raise
             return False  # the client asks every broker: with one away there is no answer
-        unread = frozenset() if assigned is None else expected - assigned
+        unread = frozenset() if assigned is None else expected - assigned.keys()
         lasting, self.partitions = self.partitions & unread, unread
         return bool(lasting)

@@ -48,15 +48,26 @@ _KEPT_BY_DEFAULT_MS: Final = 24 * 60 * 60 * 1000
 
 def store_fault(position: StorePosition | None, facts: TakeoverFacts, now_ms: int) -> str | None:
     """Return why a store has to be wiped; None if replaying the changelog tail is enough."""
+    if position is not None and position.input_next > (facts.committed_offset or 0):
+        return "it is ahead of the committed offset"
+    return copy_fault(position, facts.identity, facts.changelog, facts.tombstones_kept_ms, now_ms)
+
+
+def copy_fault(
+    position: StorePosition | None,
+    identity: Identity,
+    changelog: LogRange,
+    tombstones_kept_ms: int,
+    now_ms: int,
+) -> str | None:
+    """Return why a store cannot go on as a copy of this changelog; None if it can."""
     if position is None:
         return None
-    if position.identity != facts.identity:
+    if position.identity != identity:
         return "it is a copy of another log or format"
-    if not facts.changelog.start <= position.changelog_next <= facts.changelog.end:
+    if not changelog.start <= position.changelog_next <= changelog.end:
         return "its changelog position lies outside the changelog"
-    if position.input_next > (facts.committed_offset or 0):
-        return "it is ahead of the committed offset"
-    if is_too_old(position, now_ms, facts.tombstones_kept_ms):
+    if is_too_old(position, now_ms, tombstones_kept_ms):
         return "it is too old: the changelog may have dropped tombstones that it never saw"
     return None
 
@@ -70,6 +81,12 @@ def is_too_old(
     from the last moment at which it matched the changelog.
     """
     return now_ms - position.level_at_ms > tombstones_kept_ms // 2
+
+
+def tombstones_kept_ms(changelog: TopicInfo) -> int:
+    """Return `delete.retention.ms` of a changelog topic."""
+    kept_ms = changelog.tombstones_kept_ms
+    return _KEPT_BY_DEFAULT_MS if kept_ms is None else kept_ms
 
 
 def short_logs(partition: OwnedPartition, facts: TakeoverFacts) -> list[PartitionId]:
@@ -228,13 +245,6 @@ What is believed ends the process with exit code 5, or has `on_lost_offset` choo
 _SHORT_GAP_S: Final = 5.0
 """Reports further apart do not count as one streak: the broker may have restarted in between."""
 
-_STALLED_S: Final = 30.0
-"""How long no replay may advance before its consumer is replaced, which may have lost all brokers.
-
-Longer than partitions of a lost broker are without a leader (`broker.session.timeout.ms`, 9 s by
-default). A replacement is harmless: each replay continues at the position of its store.
-"""
-
 
 class _Blocker(Enum):
     """Why a partition is postponed; the values appear in the status, with the topics."""
@@ -264,8 +274,12 @@ class PartitionInitializer:
         clock: Clock,
         run: Callable[[OwnedPartition, int], None],
         retake: Callable[[OwnedPartition], None],
+        standby: Callable[[PartitionId], ChangelogReplay | None],
     ) -> None:
-        """`run` starts reading a partition at an offset; `retake` starts its takeover again."""
+        """`run` starts reading a partition at an offset; `retake` starts its takeover again.
+
+        `standby` hands over the standby copy of a partition, if there is one.
+        """
         self._cluster: ClusterAdmin = clients.cluster
         self._cluster_id = cluster_id
         self._consumer = consumer
@@ -274,16 +288,15 @@ class PartitionInitializer:
         self._clock = clock
         self._run = run
         self._retake = retake
+        self._standby = standby
         self._postponed: dict[PartitionId, float] = {}
         """Postponed partitions, and when to try again."""
         self._blockers: dict[PartitionId, _Blocker] = {}
         """The last blocker of each postponed partition."""
         self._short: dict[PartitionId, dict[PartitionId, _TruncatedLog]] = {}
         """By partition the logs that were short when last checked."""
-        self.restorer = Restorer(clients.restorer)
+        self.restorer = Restorer(clients.restorer, clock)
         """Replays the changelogs."""
-        self._positions: dict[PartitionId, StorePosition] = {}
-        self._stalled_since_s: float
 
     def step(self, partitions: Mapping[PartitionId, OwnedPartition]) -> str | None:
         """Advance every partition that is not RUNNING; return what they wait for, or None."""
@@ -296,21 +309,12 @@ class PartitionInitializer:
         due = [p for p in assigned if self._postponed.get(p.source, 0.0) <= now_s]
         waiting = self._take_over(due) or self._postponed_sentence()
         if self.restorer.replays:
-            self._renew_if_stalled(now_s)
             self.restorer.step(_RESTORE_SLICE_S)
             for partition in list(partitions.values()):
                 replay = self.replay(partition)
                 if replay is not None and replay.done:
                     self._finish(partition, replay)
         return waiting
-
-    def _renew_if_stalled(self, now_s: float) -> None:
-        positions = {log: each.position for log, each in self.restorer.replays.items()}
-        if positions != self._positions:
-            self._positions, self._stalled_since_s = positions, now_s
-        elif now_s - self._stalled_since_s > _STALLED_S:
-            self._stalled_since_s = now_s
-            self.restorer.renew()
 
     def replay(self, partition: OwnedPartition) -> ChangelogReplay | None:
         """Return the running replay of a partition, or None."""
@@ -358,6 +362,7 @@ class PartitionInitializer:
             try:
                 self._begin(partition, found)
             except StoreLockedError:
+                self._stores.want(partition.source)
                 self._postpone(partition, _Blocker.STORE)
             else:
                 self._postponed.pop(partition.source, None)
@@ -421,7 +426,9 @@ class PartitionInitializer:
                     "" if log is None else topics[log.topic].topic_id,
                     FORMAT,
                 ),
-                tombstones_kept_ms=_tombstones_kept_ms(partition, topics),
+                tombstones_kept_ms=(
+                    TOMBSTONES_KEPT_MS if log is None else tombstones_kept_ms(topics[log.topic])
+                ),
                 problems=_problems(partition, topics),
             )
         return found
@@ -435,18 +442,30 @@ class PartitionInitializer:
             offset, _ = start_offset(partition, facts, self._settings, remembered=was_read)
             self._start(partition, facts, offset)
             return
-        partition.store = self._opened(partition, facts)
-        position = partition.store.position() or StorePosition(
-            facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
-        )
+        replay = self._continued(partition.source, facts)
+        if replay is None:
+            store = self._opened(partition, facts)
+            position = store.position() or StorePosition(
+                facts.identity, 0, facts.changelog.start, self._clock.wall_ms()
+            )
+            replay = ChangelogReplay(partition.changelog, store, position, facts.changelog.end)
+        partition.store = replay.store
         partition.move_to(PartitionPhase.RESTORING)
-        replay = ChangelogReplay(
-            partition.changelog, partition.store, position, facts.changelog.end
-        )
         if replay.done:
             self._finish(partition, replay)
         else:
             self.restorer.add(replay)
+
+    def _continued(self, source: PartitionId, facts: TakeoverFacts) -> ChangelogReplay | None:
+        """Return the replay of a standby copy, up to the end of the changelog; None without one."""
+        replay = self._standby(source)
+        if replay is None:
+            return None
+        if store_fault(replay.position, facts, self._clock.wall_ms()) is not None:
+            replay.store.close()  # it is looked at once more when it is opened
+            return None
+        replay.end = facts.changelog.end
+        return replay
 
     def _opened(self, partition: OwnedPartition, facts: TakeoverFacts) -> Store:
         """Open the store of a partition; wipe it if it is damaged or not a usable copy."""
@@ -471,6 +490,7 @@ class PartitionInitializer:
             self._retake(partition)
             self.wipe(partition.source)
             return
+        replay.finish()
         partition.addresses, partition.idle = addresses_of(store), IdleAddresses()
         partition.groups = PendingGroups.of(store)
         contradiction: ExitError | None = None
@@ -508,14 +528,6 @@ class PartitionInitializer:
         except KafkaException:
             return True
         return (now.offset if now.offset >= 0 else None) != facts.committed_offset
-
-
-def _tombstones_kept_ms(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> int:
-    log = partition.changelog
-    if log is None:
-        return TOMBSTONES_KEPT_MS
-    kept_ms = topics[log.topic].tombstones_kept_ms
-    return _KEPT_BY_DEFAULT_MS if kept_ms is None else kept_ms
 
 
 def _problems(partition: OwnedPartition, topics: Mapping[str, TopicInfo]) -> list[ConfigIssue]:

@@ -78,6 +78,24 @@ class PartitionStatus(StatusValue):
         return PartitionId(self.topic, self.partition)
 
 
+class StandbyStatus(StatusValue):
+    """A standby copy of a deciding partition that another instance owns."""
+
+    topic: str
+    """The topic."""
+    partition: int
+    """The number of the partition."""
+    warm: bool
+    """Whether it equalled its changelog a few seconds ago: a takeover replays what came since."""
+    lag_records: int | None
+    """How many offsets of the changelog it is behind; null while it is not open."""
+
+    @property
+    def source(self) -> PartitionId:
+        """The partition."""
+        return PartitionId(self.topic, self.partition)
+
+
 class RouteCounts(NamedTuple):
     """What became of the records of a route since the process started."""
 
@@ -204,10 +222,17 @@ class ServiceStatus(NamedTuple):
     routes: tuple[RouteCounts, ...] = ()
     """Of the routes of which records were decided, sorted by name."""
 
+    standbys: tuple[StandbyStatus, ...] = ()
+    """The standby copies that it keeps."""
     stands_still: bool = False
     """Whether it waits only since no partition here can be read: the broker refuses nothing."""
     compression: str | None = None
     """Of a process: the codec that its producer uses now since records fit only so (ADR 28)."""
+
+    @property
+    def standbys_cold(self) -> int:
+        """How many of the standby copies are not warm."""
+        return sum(not each.warm for each in self.standbys)
 
     @property
     def reads(self) -> bool:

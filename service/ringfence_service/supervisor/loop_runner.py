@@ -33,11 +33,11 @@ from ringfence_service.processor.layout import LayoutContendedError
 from ringfence_service.processor.loop import Loop
 from ringfence_service.processor.reporter import Reporter
 from ringfence_service.processor.retry import BROKER_PATIENCE_S, RetryPolicy
+from ringfence_service.processor.time_budget import TimeBudget
 from ringfence_service.processor.transaction import OutcomeUnknownError, TransactionAbortedError
 from ringfence_service.queries.errors import Unavailable
 from ringfence_service.queries.inbox import QueryInbox, Steps
 from ringfence_service.queries.registry import Answer, Query
-from ringfence_service.supervisor.query_time import QueryTimeBudget
 from ringfence_state.keys import UnknownFormatError
 from ringfence_state.store import StoreCorruptError, StoreFailedError, Stores
 
@@ -62,6 +62,8 @@ Queries wait, and there is no heartbeat: less than the four seconds after which 
 """
 _FENCED_PAUSE_S: Final = (1.0, 4.0)
 """Random: rivals that return at the same time would fence each other again."""
+_QUERY_SHARE: Final = 1 / 16
+"""How much of the time queries get while records arrive."""
 _CHANGES_MAX: Final = 16
 """Changes of one turn, each in a transaction for which records wait; the others wait for the next.
 
@@ -99,7 +101,7 @@ class LoopRunner:
         self._reporter = reporter
         self._retry_policy = RetryPolicy(reporter, clock, config.service.session_timeout_ms)
         self._inbox = inbox
-        self._budget = QueryTimeBudget(clock)
+        self._budget = TimeBudget(clock, _QUERY_SHARE)
         self._stopping = self._deciding = False
         self._change_error: Exception | None = None
         """The error of a change over REST that has to end the turn."""

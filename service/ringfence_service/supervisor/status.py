@@ -73,6 +73,7 @@ def instance_status(
         phase=phase,
         waiting_for=waiting_for,
         partitions=_partitions(known),
+        standbys=tuple(each for one in known for each in one.standbys),
         complete=_complete(states),
         partitions_total=sum(_totals(states).values()),
         config_revision=min((each.config_revision for each in known), default=0),

@@ -125,6 +125,29 @@ class StatusGauges(Collector):
             help_text = "When the last transaction committed."
             yield _gauge("last_commit_timestamp_seconds", help_text, at_s)
         yield from _lags(status)
+        yield from _standbys(status)
+
+
+def _standbys(status: ServiceStatus) -> Iterator[Metric]:
+    warm = _labelled(
+        "standby_warm",
+        "1 while the standby copy of a partition that another instance owns is up to date.",
+        "topic",
+        "partition",
+    )
+    lag = _labelled(
+        "standby_lag_records",
+        "Offsets of the changelog that the standby copy of a partition is behind.",
+        "topic",
+        "partition",
+    )
+    for each in status.standbys:
+        labels = (each.topic, str(each.partition))
+        warm.add_metric(labels, each.warm)
+        if each.lag_records is not None:
+            lag.add_metric(labels, each.lag_records)
+    yield warm
+    yield lag
 
 
 def _lags(status: ServiceStatus) -> Iterator[Metric]:

@@ -25,12 +25,19 @@ def add(routes: APIRouter) -> None:
             "partitions.html",
             section="partitions",
             found=found,
-            partitions=[{**each, "restored": share_of(each)} for each in found["partitions"]],
+            partitions=[_shown(each) for each in found["partitions"]],
+            has_standbys=any(each["standbys"] for each in found["partitions"]),
             instances=(await api.get("/v1/instances")).document.get("instances", ()),
             restores=by_owner(found["partitions"]),
             workers=await api.get("/v1/workers"),
             share_of=share_of,
         )
+
+
+def _shown(partition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a partition with the figures of its row."""
+    warm_copies = sum(each["warm"] for each in partition["standbys"])
+    return {**partition, "restored": share_of(partition), "warm_copies": warm_copies}
 
 
 def share_of(progress: Mapping[str, Any]) -> float | None:

@@ -2,7 +2,7 @@
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat, zip_longest
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from ringfence_state.cache import Cache
 from ringfence_state.keys import SEGMENTS
 from ringfence_state.model import Edit, PackedPositions, PartitionId
 from ringfence_state.segment import decode
-from ringfence_state.store import StoreCorruptError, StoreFailedError
+from ringfence_state.store import StoreCorruptError, StoreFailedError, StorePosition
 from ringfence_state.stored_segments import StoredSegments
 from ringfence_state.strategies.ring_admin import clear, forget_all
 from ringfence_state.strategies.ring_memory import RingStrategy
@@ -361,6 +361,31 @@ def test_runs_are_there_as_soon_as_a_changelog_is_replayed(
     assert [at for at, is_known in enumerate(known) if not is_known] == [3, 500]
     assert all(second.decide([b"id%d" % number for number in range(300)]))
     assert len(list((tmp_path / "again").iterdir())) == 3, "the seed, and two folders"
+
+
+class Logged(StoreWithFolder):
+    """A store that keeps all edits, in order."""
+
+    def __init__(self, derived: Path) -> None:
+        super().__init__(derived)
+        self.log: list[Edit] = []
+
+    def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
+        edits = list(edits)
+        self.log += edits
+        super().apply(edits, position)
+
+
+def test_a_replay_that_goes_on_deletes_the_runs_whose_ids_are_evicted(tmp_path: Path) -> None:
+    log = Logged(tmp_path / "first")
+    kept = Kept(tmp_path, 200, store=log)
+    kept.fill(2_000)
+    kept.store = replayed_into(tmp_path / "again", log.log)
+    assert kept.files[0].name.startswith("1"), "31 runs were written"
+    assert 3 <= len(kept.files) <= 12
+    kept.start()
+    assert all(kept.decide([b"id%d" % number for number in range(1_800, 2_000)]))
+    assert not any(kept.decide([b"id%d" % number for number in range(1_800)]))
 
 
 @pytest.mark.parametrize("count", [100, 128], ids=["some are in no run", "all are in runs"])

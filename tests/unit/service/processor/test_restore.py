@@ -15,6 +15,7 @@ from tests.fakes.consumer import FakeConsumer
 from tests.fakes.log import Chance, FakeCluster
 from tests.fakes.partition import Record
 from tests.fakes.producer import FakeProducer
+from tests.simulation.instance import FakeClock
 from tests.support.helpers import some
 
 LOG = PartitionId("log", 0)
@@ -48,7 +49,8 @@ class World:
         self.cluster = FakeCluster(chance)
         self.cluster.create_topic("log", 2)
         self.made: list[FakeConsumer] = []
-        self.restorer = Restorer(self._consumer)
+        self.clock = FakeClock(self.cluster)
+        self.restorer = Restorer(self._consumer, self.clock)
         self.store = MemoryStore()
 
     def _consumer(self) -> Consumer:
@@ -291,15 +293,40 @@ def test_a_log_that_comes_back_with_an_empty_store_is_read_from_its_start() -> N
     assert replay.done
 
 
-def test_a_new_consumer_goes_on_where_the_old_one_stood() -> None:
-    world = World(OneByOne())
+class Deaf(OneByOne):
+    """Gets nothing while it is deaf."""
+
+    is_deaf = False
+
+    def fetched(self, records_max: int) -> int:
+        return 0 if self.is_deaf else super().fetched(records_max)
+
+
+def test_where_no_replay_advances_a_new_consumer_goes_on_where_the_old_one_stood() -> None:
+    chance = Deaf()
+    world = World(chance)
     world.write(run_of(0), run_of(1))
     replay = world.replay()
+    chance.is_deaf = True
+    for _ in range(3):
+        assert [consumer._closed for consumer in world.made] == [False]
+        world.restorer.step(0)
+        world.cluster.wait(16)
+    chance.is_deaf = False
     world.restorer.step(0)
-    world.restorer.renew()
     world.restorer.step(0)
     assert (replay.done, replay.records) == (True, 2)
     assert [consumer._closed for consumer in world.made] == [True, False]
+
+
+def test_a_replay_that_is_done_needs_no_new_consumer() -> None:
+    world = World()
+    world.write(run_of(0))
+    assert world.replay().position.changelog_next == 0
+    for _ in range(4):
+        world.restorer.step(0)
+        world.cluster.wait(16)
+    assert [consumer._closed for consumer in world.made] == [False]
 
 
 class Counting(FakeConsumer):
@@ -317,7 +344,9 @@ class Counting(FakeConsumer):
 
 def test_large_records_are_replayed_a_few_at_a_time() -> None:
     world, reads = World(), list[int]()
-    world.restorer = Restorer(lambda: cast("Consumer", Counting(world.cluster, "g", reads)))
+    world.restorer = Restorer(
+        lambda: cast("Consumer", Counting(world.cluster, "g", reads)), world.clock
+    )
     large = encode(Segment(0, 0, 10, (PartitionId("in", 0),), (bytes(60_000),), (0,), (0,), (1,)))
     world.write(*(Record(key("a", number), large) for number in range(2_000)))
     replay = world.replay()

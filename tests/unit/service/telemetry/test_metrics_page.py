@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringfence_pipeline.progress import StreamMetrics
-from ringfence_service.queries.status import StatusBoard
+from ringfence_service.queries.status import StandbyStatus, StatusBoard
 from ringfence_service.telemetry.gauges import AddressFill, StateSample
 from ringfence_service.telemetry.metrics import Metrics
 from tests.api.fake_service import RUNNING, Clock
@@ -38,7 +38,9 @@ def documented(text: str) -> set[Row]:
 def told(tmp_path: Path) -> set[Row]:
     """What an instance tells to which everything has happened."""
     partitions = tuple(changed(each, lag_ms=1) for each in RUNNING.partitions)
-    board = StatusBoard(RUNNING._replace(partitions=partitions), Clock())
+    standbys = (StandbyStatus(topic="orders", partition=1, warm=True, lag_records=0),)
+    status = RUNNING._replace(partitions=partitions, standbys=standbys)
+    board = StatusBoard(status, Clock())
     labels = {"version": "1", "confluent_kafka": "2", "librdkafka": "2"}
     metrics = Metrics(board, labels, addresses_max=9)
     metrics.consumed("r", 1, 1)

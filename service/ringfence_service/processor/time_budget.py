@@ -1,4 +1,4 @@
-"""Query time budget: how much of the loop's time may be spent on queries."""
+"""Time budget: how much of the loop's time may be spent on other work than records."""
 
 import contextlib
 import math
@@ -7,12 +7,9 @@ from typing import Final
 
 from ringfence_service.clock import Clock
 
-_SHARE: Final = 1 / 16
-
-_CREDIT_S_MAX: Final = 0.05
-"""Most time for queries between two batches, however little was used before: records wait for it.
-
-While records arrive it is earned in 0.8 s (`_SHARE`).
+CREDIT_S_MAX: Final = 0.05
+"""Most time for such work between two batches, however little was used before: records wait for
+it.
 """
 
 _BUSY_S: Final = 0.25
@@ -21,17 +18,18 @@ broker is slow.
 """
 
 
-class QueryTimeBudget:
-    """Limits the time that the loop spends on queries: one sixteenth while records arrive.
+class TimeBudget:
+    """Limits the time that the loop spends on some work, to a share of it while records arrive.
 
     If a step exceeds the budget, the excess is deducted from later turns.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, share: float) -> None:
         self._clock = clock
+        self._share = share
         self._since_s = clock.monotonic_s()
         self._busy_s = float("-inf")
-        self._left_s = _CREDIT_S_MAX
+        self._left_s = CREDIT_S_MAX
 
     @contextlib.contextmanager
     def of_turn(self, *, has_read: bool) -> Iterator[Callable[[], bool]]:
@@ -40,8 +38,8 @@ class QueryTimeBudget:
         if has_read:
             self._busy_s = now_s
         is_busy = now_s - self._busy_s < _BUSY_S
-        earned_s = (now_s - self._since_s) * _SHARE if is_busy else math.inf
-        self._left_s = min(_CREDIT_S_MAX, self._left_s + earned_s)
+        earned_s = (now_s - self._since_s) * self._share if is_busy else math.inf
+        self._left_s = min(CREDIT_S_MAX, self._left_s + earned_s)
         self._since_s = now_s
         yield lambda: self._clock.monotonic_s() - now_s < self._left_s
         self._left_s -= self._clock.monotonic_s() - now_s
