@@ -53,6 +53,7 @@ class Stage(NamedTuple):
     address: str = "bench"
     scope: str = "partition"
     workers: int = 1
+    standby: str = "off"
     instance: str = "0"
     api_port: int = 0
     beside: str = ""
@@ -208,6 +209,11 @@ dead_letter = "{stage.dead_letter}"
 """
 
 
+def _standby(stage: Stage) -> str:
+    """Return the line, which earlier versions do not know, only where it says something."""
+    return "" if stage.standby == "off" else f'standby = "{stage.standby}"\n'
+
+
 def _config(stage: Stage) -> Path:
     """Write one configuration for the service and the floor; other keys have their defaults."""
     path = stage.folder / f"ringfence-{stage.instance}.toml"
@@ -223,7 +229,7 @@ state_dir = {json.dumps(str(stage.folder / "state"))}
 batch_records_max = {stage.batch_records}
 batch_wait_ms = {stage.batch_wait_ms}
 cache_memory_mb = {stage.cache_memory_mb}
-[api]
+{_standby(stage)}[api]
 port = {stage.api_port}
 [[routes]]
 inputs = ["{stage.input}"]

@@ -35,6 +35,7 @@ from bench.series.shapes import shapes
 from bench.series.spread import spread
 from bench.series.stages import stages
 from bench.series.sweeps import PLAIN, SWEEPS, swept
+from bench.series.takeover import takeover
 from bench.session import Session
 from bench.trials import warm_up
 from bench.venue import open_venue
@@ -62,6 +63,7 @@ SERIES: Final[Mapping[str, Callable[[Session], Finding]]] = {
     "horizon": horizon,
     "planned": planned,
     "restore": restore,
+    "takeover": takeover,
     "lookup": lookup,
     "artemis": artemis,
     "ids_spread": ids_spread,

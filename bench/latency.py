@@ -37,17 +37,25 @@ def latency(
     venue.create(source, PARTITIONS)
     staged = venue.stage(arm, source, PARTITIONS, scope=scope)
     with staged as stage, running(arm, stage) as one:
-        reader = _Reader(venue, stage.output)
+        reader = Reader(venue, stage.output)
         reader.start()
-        _send(venue, source, rate, _WARM_UP_S + duration_s, one.check)
+        send(venue, source, rate, _WARM_UP_S + duration_s, one.check)
         reader.stop()
     return reader.summary()
 
 
-def _send(
-    venue: Venue, topic: str, rate: int, duration_s: float, check: Callable[[], None]
+def send(
+    venue: Venue,
+    topic: str,
+    rate: int,
+    duration_s: float,
+    check: Callable[[], None],
+    prefix: bytes = b"",
 ) -> None:
-    """Send at the mean rate, whatever the ticks take; every tenth record repeats the id before."""
+    """Send at the mean rate, whatever the ticks take; every tenth record repeats the id before.
+
+    Ids begin with `prefix`: those of another call with the same one are duplicates.
+    """
     producer = Producer({**venue.client, "linger.ms": 0})
     started_s, sent, value = time.monotonic(), 0, bytes(192)
     while (now_s := time.monotonic()) - started_s < duration_s:
@@ -58,7 +66,7 @@ def _send(
                 _STAMP.pack(time.monotonic_ns()) + value,
                 key=b"%d" % number,
                 partition=number % PARTITIONS,
-                headers=[(DUPLICATE_ID, b"%036d" % number)],
+                headers=[(DUPLICATE_ID, b"%s%036d" % (prefix, number))],
             )
             sent += 1
         producer.poll(0)
@@ -67,7 +75,20 @@ def _send(
     producer.flush(10)
 
 
-class _Reader(threading.Thread):
+class Seen(NamedTuple):
+    """A record that has become visible."""
+
+    partition: int
+    at_s: float
+    age_ms: float
+
+    @property
+    def sent_s(self) -> float:
+        """When it was sent."""
+        return self.at_s - self.age_ms / 1000
+
+
+class Reader(threading.Thread):
     """Reads the output as a downstream consumer would, and notes the age of each record."""
 
     def __init__(self, venue: Venue, topic: str) -> None:
@@ -82,17 +103,19 @@ class _Reader(threading.Thread):
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        self._ages_ms: list[tuple[float, float]] = []
+        self.seen: list[Seen] = []
         self._is_over = threading.Event()
 
     def run(self) -> None:
         """Read until `stop` is called."""
         while not self._is_over.is_set():
             message = self._consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                (sent_ns,) = _STAMP.unpack_from(message.value() or b"")
+            value = (message.value() or b"") if message is not None else b""
+            if message is not None and message.error() is None and len(value) > _STAMP.size:
+                (sent_ns,) = _STAMP.unpack_from(value)
                 now_ns = time.monotonic_ns()
-                self._ages_ms.append((now_ns / 1e9, (now_ns - sent_ns) / 1e6))
+                age_ms = (now_ns - sent_ns) / 1e6
+                self.seen.append(Seen(message.partition() or 0, now_ns / 1e9, age_ms))
         self._consumer.close()
 
     def stop(self) -> None:
@@ -103,10 +126,10 @@ class _Reader(threading.Thread):
 
     def summary(self) -> Latency:
         """Return the percentiles of the ages after the warm-up."""
-        if not self._ages_ms:
+        if not self.seen:
             raise RuntimeError("nothing came out")
-        first_s = self._ages_ms[0][0] + _WARM_UP_S
-        ages_ms = sorted(age for at_s, age in self._ages_ms if at_s > first_s)
+        first_s = self.seen[0].at_s + _WARM_UP_S
+        ages_ms = sorted(each.age_ms for each in self.seen if each.at_s > first_s)
         p50, p99, p99_9 = (percentile(ages_ms, share) for share in (0.5, 0.99, 0.999))
         return Latency(p50, p99, p99_9, len(ages_ms))
 

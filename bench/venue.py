@@ -121,8 +121,8 @@ class Venue:
         total = workload.records if records is None else records
         return follow(self.client, stage.group, stage.input, workload.partitions, total, check)
 
-    def append(self, topic: str) -> int:
-        """Append a record with a new id to partition 0; return the end offset after it."""
+    def append(self, topic: str, partition: int = 0) -> int:
+        """Append a record with a new id to a partition; return the end offset after it."""
         ends: list[int] = []
         identifier = uuid.uuid4().hex.encode()
         producer = Producer(self.client)
@@ -130,7 +130,7 @@ class Venue:
             topic,
             b"{}",
             key=identifier,
-            partition=0,
+            partition=partition,
             headers=[(DUPLICATE_ID, identifier)],
             on_delivery=lambda _error, message: ends.append((message.offset() or 0) + 1),
         )

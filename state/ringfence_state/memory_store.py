@@ -49,6 +49,10 @@ class MemoryStore:
         self.keep(edits)
         self._position = position
 
+    def replay(self, edits: Iterable[Edit], position: StorePosition) -> None:
+        """Write the edits and the position."""
+        self.apply(edits, position)
+
     def keep(self, edits: Iterable[Edit]) -> None:
         """Write edits without a position: state that does not outlive the process needs none."""
         for key, value in edits:

@@ -2,7 +2,8 @@
 
 A transaction's edits and its position are one WriteBatch, so a torn write can only leave the store
 behind by whole transactions. The write-ahead log is not synced, for the same reason: what a power
-failure removes is still in the changelog.
+failure removes is still in the changelog. A replay uses no log at all: all of it is in files before
+anything is logged behind it.
 """
 
 import json
@@ -25,6 +26,7 @@ from rocksdict import (
     Rdict,
     RdictIter,
     WriteBatch,
+    WriteOptions,
 )
 
 from ringfence_state.model import Edit, PartitionId
@@ -54,6 +56,9 @@ Small beside `cache_memory_mb`: addresses in use are held in memory by `ringfenc
 _HELD: Final = "While lock file"
 _NAME_BYTES_MAX: Final = 255
 """Longest name of a file or folder; a topic name may have 249 bytes."""
+_LOGGED: Final = WriteOptions()
+_UNLOGGED: Final = WriteOptions()
+_UNLOGGED.disable_wal = True  # type: ignore[method-assign,assignment]  # the stub is wrong
 _WIPED: Final = ".wiped"
 """Of the folder of a store that is being deleted."""
 _WANTED: Final = ".wanted"
@@ -73,6 +78,8 @@ class RocksStore:
         """A folder within that of the database, which leaves it alone."""
         self._iterators: list[RdictIter] = []
         """Those of which no scan is at work, and which see all that was written."""
+        self._is_unlogged = False
+        """Whether something was replayed that may be in no file yet."""
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.db = Rdict(str(path), options=options)
@@ -140,6 +147,27 @@ class RocksStore:
 
     def apply(self, edits: Iterable[Edit], position: StorePosition) -> None:
         """Write all edits and the position in one WriteBatch."""
+        if self._is_unlogged:
+            self._flush()
+        self._write(edits, position, _LOGGED)
+
+    def replay(self, edits: Iterable[Edit], position: StorePosition) -> None:
+        """Write without the write-ahead log, which takes a quarter of the time of a restore.
+
+        What is in no file then goes as a whole when the process dies.
+        """
+        self._is_unlogged = True
+        self._write(edits, position, _UNLOGGED)
+
+    def _flush(self) -> None:
+        """Write what is in no file: what the log has is replayed on top of the files alone."""
+        try:
+            self.db.flush()
+        except Exception as error:
+            raise self._translated(error) from error
+        self._is_unlogged = False
+
+    def _write(self, edits: Iterable[Edit], position: StorePosition, options: WriteOptions) -> None:
         batch = WriteBatch(raw_mode=True)
         for key, value in edits:
             if value is None:
@@ -148,7 +176,7 @@ class RocksStore:
                 batch.put(key, value)
         batch.put(_POSITION_KEY, _position_bytes(position))
         try:
-            self.db.write(batch)
+            self.db.write(batch, options)
         except Exception as error:
             raise self._translated(error) from error
         self._position = position

@@ -174,10 +174,22 @@ class Store(Protocol):
         ...
 
 
+class ReplayedStore(Store, Protocol):
+    """A store into which a changelog can be replayed."""
+
+    def replay(self, edits: Iterable[Edit], position: StorePosition) -> None:
+        """Write edits of the changelog like `apply`, and faster.
+
+        What was replayed last may be gone if the process dies before the next `apply` or `close`:
+        then the store has an earlier position.
+        """
+        ...
+
+
 class Stores(Protocol):
     """The folder of a worker's stores, one for each deciding partition."""
 
-    def open(self, source: PartitionId) -> Store:
+    def open(self, source: PartitionId) -> ReplayedStore:
         """Open the store of a partition; create it when there is none.
 
         Raises StoreCorruptError when it is unreadable, StoreLockedError while another process has

@@ -73,6 +73,7 @@ from ringfence_service.queries.status import (
     RouteCounts,
     ServiceInfo,
     ServiceStatus,
+    StandbyStatus,
     StatusBoard,
 )
 from ringfence_service.telemetry.metrics import Metrics
@@ -316,7 +317,10 @@ class FakeFleet:
             Registration(name, f"http://127.0.0.1:808{name}", STARTED_MS, "0.1.0")
             for name in ("0", "1", "2")
         )
-        theirs = RUNNING._replace(instance="1", partitions=(OTHER_PARTITION,), complete=False)
+        copy = StandbyStatus(topic="orders", partition=3, warm=True, lag_records=0)
+        theirs = RUNNING._replace(
+            instance="1", partitions=(OTHER_PARTITION,), standbys=(copy,), complete=False
+        )
         return (
             InstanceStatus(own, True, StatusReply("0.1.0", 7, self._board.read()), None),  # noqa: FBT003
             InstanceStatus(other, False, StatusReply("0.1.0", 6, theirs), None),  # noqa: FBT003

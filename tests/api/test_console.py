@@ -154,6 +154,13 @@ def test_partitions_of_all_instances_are_shown_with_their_owners(client: TestCli
     assert "it cannot be reached" in page.text
 
 
+def test_partitions_show_how_many_warm_copies_they_have(client: TestClient) -> None:
+    page = page_of(client, "/console/partitions").text
+    assert "Warm copies" in page
+    assert page.count("1 of 1") == 1
+    assert page.count("0 of 0") == 1
+
+
 def test_how_far_instances_are_is_summed_over_what_they_restore() -> None:
     restoring: dict[str, object] = {
         "instance": "a",

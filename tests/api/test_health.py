@@ -1,8 +1,11 @@
 """Liveness, start and readiness, as an orchestrator asks for them."""
 
+from collections.abc import Callable
+
 from starlette.testclient import TestClient
 
 from ringfence_api.ports import ServiceView
+from ringfence_service.queries.status import ServiceStatus, StandbyStatus
 from tests.api.fake_service import OTHER_PARTITION, RUNNING, RUNNING_PARTITION, Clock, board_of
 from tests.api.guarded import client_of
 from tests.support.statuses import changed
@@ -34,6 +37,22 @@ def test_a_service_stays_started_once_it_ran(view: ServiceView) -> None:
     client = client_of(view)
     board_of(view).publish(RUNNING._replace(phase="waiting"))
     assert client.get("/startupz").status_code == 200
+
+
+def test_an_instance_that_makes_standby_copies_has_started_and_is_not_ready(
+    client_at: Callable[[ServiceStatus], TestClient],
+) -> None:
+    copies = tuple(
+        StandbyStatus(topic="orders", partition=number, warm=number > 0, lag_records=7)
+        for number in range(3)
+    )
+    started = RUNNING._replace(phase="starting", partitions=())
+    assert client_at(started).get("/startupz").status_code == 503
+    client = client_at(started._replace(standbys=copies))
+    assert client.get("/startupz").status_code == 200
+    told = client.get("/readyz")
+    assert told.status_code == 503
+    assert "up to date: 1 of 3 are not" in told.json()["detail"]
 
 
 def test_a_service_with_partitions_that_wait_is_ready_and_says_for_what(view: ServiceView) -> None:

@@ -1,4 +1,4 @@
-"""Standby copies: an instance that is killed, or replaced without its volume, is taken over warm."""
+"""Standby copies: an instance that is killed, or loses its volume, is taken over warm."""
 
 import shutil
 

@@ -129,6 +129,53 @@ def test_a_store_is_wanted_for_as_long_as_the_other_process_asks(tmp_path: Path)
     assert not stores.is_wanted(SOURCE)
 
 
+def test_what_was_replayed_is_there_after_a_close_and_before_what_is_applied(
+    stores: Stores,
+) -> None:
+    store = stores.open(SOURCE)
+    store.replay([Edit(b"ra", b"1")], position(1))
+    store.replay([Edit(b"ra", None), Edit(b"rb", b"2")], position(2))
+    assert (store.get(b"ra"), store.get(b"rb"), store.position()) == (None, b"2", position(2))
+    store.close()
+    store = stores.open(SOURCE)
+    assert (dict(store.scan(b"r")), store.position()) == ({b"rb": b"2"}, position(2))
+    store.replay([Edit(b"rc", b"3")], position(3))
+    store.apply([Edit(b"rd", b"4")], position(4))
+    store.close()
+    store = stores.open(SOURCE)
+    assert dict(store.scan(b"r")) == {b"rb": b"2", b"rc": b"3", b"rd": b"4"}
+    store.close()
+
+
+_REPLAYED_AND_KILLED: Final = """
+import os, sys
+from pathlib import Path
+from ringfence_state.model import Edit, PartitionId
+from ringfence_state.rocksdb_store import RocksStores
+from tests.contract.test_store import SOURCE, position
+store = RocksStores(Path(sys.argv[1])).open(SOURCE)
+for number, how in enumerate(sys.argv[2], 1):
+    write = store.apply if how == "a" else store.replay
+    write([Edit(b"r%d" % number, bytes(1_000))] * 1, position(number))
+os._exit(9)
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "left"), [("rr", 0), ("arr", 1), ("rra", 3), ("arrarr", 4), ("ar" * 5, 9)]
+)
+def test_a_process_that_dies_loses_of_a_replay_what_came_last(
+    tmp_path: Path, written: str, left: int
+) -> None:
+    subprocess.run(
+        [sys.executable, "-c", _REPLAYED_AND_KILLED, str(tmp_path), written], check=False
+    )
+    store = RocksStores(tmp_path).open(SOURCE)
+    assert [key for key, _ in store.scan(b"r")] == [b"r%d" % (n + 1) for n in range(left)]
+    assert store.position() == (position(left) if left else None)
+    store.close()
+
+
 def test_a_wipe_of_nothing_is_no_error(stores: Stores) -> None:
     stores.wipe(SOURCE)
 

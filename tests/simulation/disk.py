@@ -75,6 +75,11 @@ class Disk:
         for path in self._files():
             path.unlink()
 
+    def crash(self) -> None:
+        """Lose what was replayed and is in no file, as the end of the process does."""
+        for store in self._stores.values():
+            store.lose_replayed()
+
     def damage(self, chance: random.Random) -> None:
         """Change a byte of a file, or cut its end off."""
         path = chance.choice(self._files() or [None])
@@ -102,6 +107,8 @@ class StoreOnDisk(MemoryStore):
 
     def __init__(self, source: PartitionId, disk: Disk) -> None:
         super().__init__()
+        self._logged: tuple[dict[bytes, bytes], list[bytes], StorePosition | None] | None = None
+        """What it had before what was replayed last."""
         self.derived = disk.folder_of(source)
         self._source = source
         self._disk = disk
@@ -118,5 +125,21 @@ class StoreOnDisk(MemoryStore):
             self._disk.step("store.apply")
         except StoreCorruptError as drawn:
             raise StoreCorruptError(self._source, "a bit flipped") from drawn
+        self._logged = None
         super().apply(edits, position)
         self._disk.step("store.apply.done")
+
+    def replay(self, edits: Iterable[Edit], position: StorePosition) -> None:
+        logged = self._logged or (dict(self._values), list(self._keys), self._position)
+        try:
+            self.apply(edits, position)
+        finally:
+            self._logged = logged
+
+    def lose_replayed(self) -> None:
+        """Be as it was before what was replayed since the last `apply`."""
+        if self._logged is not None:
+            (self._values, self._keys, self._position), self._logged = self._logged, None
+
+    def close(self) -> None:
+        self._logged = None

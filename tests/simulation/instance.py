@@ -237,6 +237,7 @@ class Instance:
         """Have it die as it stands."""
         self.loop = self._worker = None
         self.dead = False
+        self.disk.crash()
         if self._clients:
             self._clients.kill()
 

@@ -367,7 +367,8 @@ class Model:
         if sent.schema in CAUSES:
             return Expected(Reason.MISSING_ID, cause=CAUSES[sent.schema])
         if sent.schema == REGISTERED_LATE and self.has_found_no_schema(place):
-            return Expected(Reason.MISSING_ID, cause=UNKNOWN_CAUSE)
+            # With scope `id` it may have been registered when the second hop read it.
+            return Expected(Reason.MISSING_ID, cause=UNKNOWN_CAUSE * (self._case.scope != "id"))
         return None
 
     def _is_silent(self, sent: Sent, claim: Claim | None, original: str | None) -> bool:

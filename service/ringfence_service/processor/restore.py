@@ -19,7 +19,7 @@ from ringfence_service.kafka.io import BoundedReads, assign_anew, errors_of
 from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
 from ringfence_state.keys import UnknownFormatError, address_of
 from ringfence_state.model import Edit, PartitionId
-from ringfence_state.store import Store, StorePosition
+from ringfence_state.store import ReplayedStore, StorePosition
 from ringfence_state.strategies.base import Replayed
 from ringfence_state.strategies.registry import check, replayed
 
@@ -50,7 +50,7 @@ class ChangelogReplay:
     """One changelog partition on its way into its store."""
 
     changelog: PartitionId
-    store: Store
+    store: ReplayedStore
     position: StorePosition
     end: int
     records: int = 0
@@ -206,7 +206,7 @@ def _apply(replay: ChangelogReplay) -> None:
     if replay.reached > replay.position.changelog_next:
         # The position's time stays: before the end, tombstones may be missing that expire by then.
         position = replay.position._replace(changelog_next=replay.reached)
-        replay.store.apply(replay.edits, position)
+        replay.store.replay(replay.edits, position)
         for observer in replay.observers:
             observer.take(replay.edits)
         replay.position = position

@@ -31,7 +31,7 @@ from ringfence_state.model import PartitionId
 from ringfence_state.segment import FORMAT
 from ringfence_state.store import (
     Identity,
-    Store,
+    ReplayedStore,
     StoreCorruptError,
     StoreFailedError,
     StoreLockedError,
@@ -272,7 +272,7 @@ class StandbyCopies:
 
     def _usable(
         self, source: PartitionId, identity: Identity, changelog: LogRange, kept_ms: int
-    ) -> Store:
+    ) -> ReplayedStore:
         """Open the store of a partition; wipe it if it is damaged or no copy of the changelog."""
         if source not in self._damaged:
             with contextlib.suppress(StoreCorruptError):
@@ -295,9 +295,9 @@ class StandbyCopies:
                 self._damaged.add(copy.source)
                 self._leave(copy.source, 0.0)
                 continue
-            copy.level_s, was_ms = copy.asked_s, replay.position.level_at_ms
+            copy.level_s, kept = copy.asked_s, replay.store.position()
             replay.position = replay.position._replace(level_at_ms=copy.asked_ms)
-            if copy.asked_ms - was_ms >= _NOTED_MS:
+            if kept is None or copy.asked_ms - kept.level_at_ms >= _NOTED_MS:
                 replay.store.apply((), replay.position)
 
     def _yield_wanted(self, now_s: float) -> None:

@@ -35,7 +35,7 @@ from ringfence_state.offset_metadata import TOMBSTONES_KEPT_MS, decode
 from ringfence_state.segment import FORMAT
 from ringfence_state.store import (
     Identity,
-    Store,
+    ReplayedStore,
     StoreCorruptError,
     StoreLockedError,
     StorePosition,
@@ -467,7 +467,7 @@ class PartitionInitializer:
         replay.end = facts.changelog.end
         return replay
 
-    def _opened(self, partition: OwnedPartition, facts: TakeoverFacts) -> Store:
+    def _opened(self, partition: OwnedPartition, facts: TakeoverFacts) -> ReplayedStore:
         """Open the store of a partition; wipe it if it is damaged or not a usable copy."""
         source = partition.source
         try:

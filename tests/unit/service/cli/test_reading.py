@@ -201,6 +201,16 @@ def test_status_says_which_codecs_the_workers_need(shell: Shell, url: str) -> No
         assert rows.get("compresses") == (expected and f"{expected}: some records fit only so")
 
 
+def test_partitions_show_their_warm_copies_where_there_are_any(shell: Shell, url: str) -> None:
+    document = httpx2.get(f"{url}/v1/partitions", timeout=LIMIT_S).json()
+    assert "1 of 1" in shell("partition", "ls").out
+    for each in document["partitions"]:
+        each["standbys"] = []
+    with scripted(Reply(body=document)) as script:
+        shown = shell("partition", "ls", "--url", script.url).out
+    assert "warm copies" not in shown
+
+
 @pytest.mark.parametrize("end", [None, 0])
 def test_status_leaves_out_internal_partitions_without_records_and_counts_them(
     shell: Shell, url: str, end: int | None
