@@ -6,11 +6,13 @@ failure removes is still in the changelog. A replay uses no log at all: all of i
 anything is logged behind it.
 """
 
+import fcntl
 import json
 import os
 import re
 import shutil
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
@@ -61,6 +63,8 @@ _UNLOGGED: Final = WriteOptions()
 _UNLOGGED.disable_wal = True  # type: ignore[method-assign,assignment]  # the stub is wrong
 _WIPED: Final = ".wiped"
 """Of the folder of a store that is being deleted."""
+_LOCK: Final = ".lock"
+"""Of the file that is locked while a store is open or wiped."""
 _WANTED: Final = ".wanted"
 """Of an empty file, by whose time a process asks for a store that another one has open."""
 _WANTED_S: Final = 2.0
@@ -71,9 +75,11 @@ _STALLS: Final = re.compile(r"total-(?:delays|stops): ([0-9]+)")
 class RocksStore:
     """A RocksDB database that implements `Store`."""
 
-    def __init__(self, source: PartitionId, path: Path, options: Options) -> None:
+    def __init__(self, source: PartitionId, path: Path, options: Options, lock: int) -> None:
+        """`lock` is a file descriptor that is closed with the database."""
         self._source = source
         self._path = path
+        self._unlock = weakref.finalize(self, os.close, lock)
         self.derived = path / "derived"
         """A folder within that of the database, which leaves it alone."""
         self._iterators: list[RdictIter] = []
@@ -212,6 +218,7 @@ class RocksStore:
         self._iterators.clear()
         with suppress(Exception):
             self.db.close()
+        self._unlock()
 
     def _read_position(self) -> StorePosition | None:
         value = self.db.get(_POSITION_KEY)
@@ -238,22 +245,46 @@ class RocksStores:
     def open(self, source: PartitionId) -> RocksStore:
         """Open the store of a partition; raise as `Stores.open` does."""
         self._finish_wipe(source)
-        return RocksStore(source, self._path(source), self.options)
+        return RocksStore(source, self._path(source), self.options, self._locked(source))
 
     def wipe(self, source: PartitionId) -> None:
-        """Delete the store of a partition; raise StoreFailedError when the disk refuses.
+        """Delete the store of a partition; raise as `Stores.wipe` does.
 
         The store is renamed first. Otherwise, if the process died after deleting the older of two
         write-ahead logs, RocksDB would recover the newer one alone, with its position.
         """
-        self._finish_wipe(source)
+        lock = self._locked(source)
         try:
+            self._finish_wipe(source)
             self._path(source).rename(self._named(source, _WIPED))
+            self._finish_wipe(source)
         except FileNotFoundError:
             return
         except OSError as error:
             raise StoreFailedError(f"{self._path(source)}: {error}") from error
-        self._finish_wipe(source)
+        finally:
+            os.close(lock)
+
+    def _locked(self, source: PartitionId) -> int:
+        """Lock a store, by a file beside it, until the returned file descriptor is closed.
+
+        RocksDB's own lock is in the folder that a wipe removes, and each attempt to take it leaves
+        a file in the folder.
+        """
+        path = self._named(source, _LOCK)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreFailedError(f"{path}: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            if isinstance(error, BlockingIOError):
+                raise StoreLockedError(str(path)) from error
+            raise StoreFailedError(f"{path}: {error}") from error
+        return lock
 
     def want(self, source: PartitionId) -> None:
         """Ask the process that has the store of a partition open to close it; see `Stores.want`."""

@@ -198,7 +198,11 @@ class Stores(Protocol):
         ...
 
     def wipe(self, source: PartitionId) -> None:
-        """Delete the store of a partition, even a damaged one; it must not be open."""
+        """Delete the store of a partition, even a damaged one; it must not be open.
+
+        Raises StoreLockedError while another process has it open, StoreFailedError when the disk
+        refuses.
+        """
         ...
 
     def want(self, source: PartitionId) -> None:

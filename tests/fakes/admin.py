@@ -1,7 +1,10 @@
 """The fake's answers to `ringfence_service.kafka.model.ClusterAdmin`."""
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -99,6 +102,14 @@ class FakeAdmin:
     def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         self._step("ends")
         return {source: self._log.told_end(self._known(source)) for source in sources}
+
+    def ask_ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, Future[Any]]:
+        self._step("ends")
+        found = {}
+        for source in sources:
+            future = found[source] = Future[Any]()
+            future.set_result(SimpleNamespace(offset=self._log.told_end(self._known(source))))
+        return found
 
     def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:
         self._step("delete_before")

@@ -76,7 +76,7 @@ class Group:
     ) -> Member:
         """Take a member in; one with a known instance id replaces and fences the old one."""
         self.joined += 1
-        name = f"{instance or 'consumer'}-{self.joined}"
+        name = f"{instance or 'consumer'}-{self.joined:036}"
         member = Member(name, instance, topics, session_ms, now_ms + session_ms)
         old = next((m for m in self.members.values() if instance and m.instance == instance), None)
         if old is None:

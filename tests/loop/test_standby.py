@@ -1,5 +1,9 @@
 """Standby copies: an instance follows what others decide, and continues there at a takeover."""
 
+from confluent_kafka import KafkaError
+
+from ringfence_service.kafka.errors import UNREADABLE_BATCH
+from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
 from ringfence_service.queries.status import StandbyStatus
 from ringfence_state.offset_metadata import TOMBSTONES_KEPT_MS
 from ringfence_state.store import (
@@ -126,12 +130,14 @@ def test_without_the_setting_nothing_is_followed() -> None:
 def test_a_member_joins_a_group_that_decides_once_its_copies_are_warm() -> None:
     two = Two()
     two.accept("a")
-    two.living.faults.at["ends"] = iter([gone()])
+    two.living.faults.at["topics"] = iter([gone()])
     two.second.turn()
     two.second.turn()
     assert two.second.assignment.rebalances == 0
     assert [each.warm for each in two.statuses] == [False]
-    two.follow()
+    two.follow(40)
+    assert two.second.assignment.rebalances == 0
+    two.follow(25)
     assert two.second.assignment.rebalances > 0
 
 
@@ -144,6 +150,43 @@ def test_a_member_whose_copies_are_not_warm_joins_when_partitions_have_no_member
         two.living.cluster.wait(1)
         two.second.turn()
     assert two.second.assignment.rebalances > 0
+
+
+def test_a_member_joins_without_copies_where_records_arrive_and_none_is_decided() -> None:
+    two = Two()
+    two.accept("a")
+    two.living.faults.at["starts"] = iter([gone()] * 100)
+    for number in range(3):
+        two.second.turn()
+        two.living.send(f"waits {number}")
+        two.living.cluster.wait(2.5)
+    assert two.second.assignment.rebalances == 0
+    for number in range(3, 6):
+        two.living.send(f"waits {number}")
+        two.living.cluster.wait(2.5)
+        two.second.turn()
+    assert two.second.assignment.rebalances > 0
+
+
+def test_a_member_does_not_wait_for_copies_that_make_no_progress() -> None:
+    two = Two()
+    two.accept("a")
+    two.living.faults.at["starts"] = iter([gone()] * 100)
+    two.follow(50, 10)
+    assert two.second.assignment.rebalances == 0
+    two.follow(20, 10)
+    assert two.second.assignment.rebalances > 0
+
+
+def test_a_later_life_of_a_member_joins_at_once() -> None:
+    two = Two()
+    two.accept("a")
+    two.follow()
+    runner = two.living.worker()
+    two.first.close()
+    runner._resumes = True
+    loop = some(runner.open_loop())
+    assert loop.assignment._joins
 
 
 def test_the_first_member_of_a_group_joins_at_once() -> None:
@@ -224,6 +267,31 @@ def test_a_store_that_another_worker_waits_for_is_closed() -> None:
     assert two.statuses == (WARM,)
     two.disk.want(ORDERS)
     two.follow(1)
+    assert two.second.assignment.standbys.take(ORDERS) is None
+
+
+def test_a_batch_of_a_changelog_that_cannot_be_read_costs_its_copy_and_is_logged() -> None:
+    two = Two()
+    two.accept("a")
+    two.follow()
+    assert two.statuses == (WARM,)
+    copies = two.second.assignment.standbys
+    fault = UnreadableBatchFault.of(KafkaError(UNREADABLE_BATCH, "it is garbled"), 1)
+    copies._restorer._refused[LOG] = fault
+    two.second.turn()
+    assert copies.take(ORDERS) is None
+    two.follow()
+    assert [each.warm for each in two.statuses] == [False]
+
+
+def test_a_store_is_left_to_a_worker_whose_turns_fail_no_longer_than_it_is_wanted() -> None:
+    two = Two(workers=2)
+    two.accept("a")
+    two.follow()
+    two.living.faults.at["consume"] = iter([gone()] * 100)
+    two.disk.want(ORDERS)
+    two.living.cluster.wait(1)
+    two.second.turn()
     assert two.second.assignment.standbys.take(ORDERS) is None
 
 

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from ringfence_service.kafka.model import TopicInfo, TopicSpec, VisibleTopics
+from ringfence_service.kafka.model import Offset, TopicInfo, TopicSpec, VisibleTopics
 from ringfence_state.model import PartitionId
 
 _COUNT: Final = struct.Struct(">i")
@@ -312,6 +312,14 @@ class KafkaClusterAdmin:
             return None
         members = [] if found is None else found.members
         return {source: member.id for member in members for source in shared_out(member.assignment)}
+
+    def ask_ends(self, sources: Iterable[PartitionId]) -> Mapping[PartitionId, Future[Offset]]:
+        """Request the high watermark of each partition, and return without an answer."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the binding leaves it untyped
+        specs = {TopicPartition(*source): latest for source in sources}
+        with self._admin() as admin:
+            answers = admin.list_offsets(specs, request_timeout=REQUEST_TIMEOUT_S)
+        return {PartitionId(each.topic, each.partition): future for each, future in answers.items()}
 
     def _offsets(self, sources: Iterable[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
         """List offsets; retry briefly while no leader is known, as for a topic just created."""

@@ -4,6 +4,7 @@ Code that only decides imports it, and so runs where no Kafka client is installe
 """
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -250,6 +251,12 @@ class TopicSpec(NamedTuple):
     settings: Mapping[str, str]
 
 
+class Offset(Protocol):
+    """An offset of a partition, as a broker reports it."""
+
+    offset: int
+
+
 class ClusterAdmin(Protocol):
     """Requests to the cluster. Each raises KafkaException if it gets no answer in time."""
 
@@ -300,6 +307,13 @@ class ClusterAdmin(Protocol):
 
     def ends(self, sources: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return the high watermark of each partition, open transactions included."""
+        ...
+
+    def ask_ends(self, sources: Iterable[PartitionId]) -> Mapping[PartitionId, Future[Offset]]:
+        """Request the high watermark of each partition, and return without an answer.
+
+        A future may stay open for good if the connection is lost.
+        """
         ...
 
     def delete_before(self, offsets: Mapping[PartitionId, int]) -> None:

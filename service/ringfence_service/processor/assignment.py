@@ -14,7 +14,7 @@ and past ASSIGNED.
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -61,6 +61,12 @@ Less than the four seconds after which `/readyz` fails. The first request withou
 check of all logs.
 """
 
+_COMMITTED_S: Final = 0.5
+"""How long a member that is to join waits for the group's committed offsets, and does not follow.
+
+There is no answer while a transaction is open; the next look asks again.
+"""
+
 _CHECK_S: Final = 5.0
 """How often the loop asks whether its consumer finds a broker, which no error reports.
 
@@ -81,8 +87,13 @@ class Assignment:
         settings: ServiceSettings,
         clock: Clock,
         on_doubt: Callable[[], None] = lambda: None,
+        *,
+        has_joined: bool = False,
     ) -> None:
-        """`on_doubt` is passed to `Clients.consumer`."""
+        """`on_doubt` is passed to `Clients.consumer`.
+
+        `has_joined`: an earlier life of this worker was a member, and others wait for this one.
+        """
         self._cache = cache
         self._settings = settings
         self._clock = clock
@@ -101,8 +112,8 @@ class Assignment:
             self._retake,
             self.standbys.take,
         )
-        self._entry = GroupEntry(clients, clock)
-        self._joins = not self.standbys.is_on
+        self._entry = GroupEntry(clients, self._committed, clock)
+        self._joins = has_joined or not self.standbys.is_on
         """Whether it has joined the group, or is to do so at once."""
         self.fetching = Fetcher(self._consumer, clients.cluster, clock)
         self.unreadable = UnreadableBatches(clients, self.fetching, clock)
@@ -135,8 +146,8 @@ class Assignment:
 
     @property
     def settled(self) -> bool:
-        """Whether every partition that we own is RUNNING."""
-        return len(self.running) == len(self.partitions)
+        """Whether it joins the group, and every partition that we own is RUNNING."""
+        return self._joins and len(self.running) == len(self.partitions)
 
     def subscribe(self, input_topics: Mapping[str, InputTopic]) -> None:
         """Subscribe to these topics; called again when the inputs change."""
@@ -190,8 +201,11 @@ class Assignment:
 
     def step(self) -> str | None:
         """Advance every partition that is not RUNNING; return what they wait for, or None."""
+        self.standbys.yield_wanted()
         if not self._joins and self._input_topics:
-            self._joins = self._entry.is_due(self._all(), copies_are_warm=self.standbys.are_warm)
+            copies = self.standbys
+            is_due = self._entry.is_due(self._all(), copies.progress, are_warm=copies.are_warm)
+            self._joins = is_due
             self._subscribe()
         waiting, restorer = self._initializer.step(self.partitions), self.restorer
         self._held.poll(self._positions)
@@ -200,6 +214,12 @@ class Assignment:
         held = {log: at for log, at in self._held.offsets.items() if log in restorer.replays}
         waiting = waiting or describe_held(held) or restorer.unreadable_sentence()
         return waiting or self._no_broker_sentence() or self._unassigned_sentence()
+
+    def _committed(self, sources: Collection[PartitionId]) -> dict[PartitionId, int]:
+        """Return the committed offsets of the group; KafkaException without an answer."""
+        wanted = [TopicPartition(*source) for source in sorted(sources)]
+        found = self._consumer.committed(wanted, timeout=_COMMITTED_S)
+        return {PartitionId(each.topic, each.partition): each.offset for each in found}
 
     def follow(self, is_left: Callable[[], bool]) -> None:
         """Keep the standby copies up to date, for as long as `is_left` returns True."""

@@ -77,10 +77,12 @@ class Loop:
         is_stopping: Callable[[], bool] = lambda: False,
         *,
         tests_broker: bool = False,
+        has_joined: bool = False,
     ) -> None:
         """`is_stopping` ends a start that waits for other processes of the group.
 
         `tests_broker`: a cluster that is new to the group has to pass the test of its behaviour.
+        `has_joined`: see `Assignment`.
         """
         service = config.service
         self._clock, self.reporter, self._retry_policy = clock, reporter, retry_policy
@@ -124,7 +126,13 @@ class Loop:
                 behaviour_test(clients, topic, clock, reporter.beat) if tests_broker else None,
             )
             self.assignment = Assignment(
-                clients, stores, self.cache, service, clock, active_settings.inputs.suspect
+                clients,
+                stores,
+                self.cache,
+                service,
+                clock,
+                active_settings.inputs.suspect,
+                has_joined=has_joined,
             )
             undo.callback(self.assignment.close, leaves=False)
             self.assignment.fetching.pause(settings_follower.effective.paused, ())

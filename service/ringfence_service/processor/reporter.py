@@ -192,7 +192,7 @@ class Reporter:
         if fault.fenced:
             self.metrics.fenced()
         _log.warning("outcome_unknown", cause=fault.cause, fenced=fault.fenced)
-        self._statuses = ()
+        self._statuses, self._standbys = (), ()
 
     def client_error(self, name: str, text: str) -> None:
         """Count and log an error that the client reported."""

@@ -7,7 +7,7 @@ end may be raised later: a standby copy is a replay that never ends.
 Invariant: a store always holds a prefix of its changelog, applied in order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -103,6 +103,11 @@ class Restorer:
     def replays(self) -> dict[PartitionId, ChangelogReplay]:
         """Running replays by changelog partition."""
         return self._replays
+
+    @property
+    def refused(self) -> Mapping[PartitionId, UnreadableBatchFault]:
+        """The batches that the client refuses, by changelog."""
+        return self._refused
 
     def add(self, replay: ChangelogReplay) -> None:
         """Start a replay, or restart it, at the store's position."""

@@ -4,6 +4,7 @@ The steps are, in order: the committed offset, the ends of the logs, the store, 
 checks. A partition that only forwards its records has neither changelog nor store.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -326,8 +327,9 @@ class PartitionInitializer:
             self.restorer.remove(partition.changelog)
 
     def wipe(self, source: PartitionId) -> None:
-        """Delete the store of a partition."""
-        self._stores.wipe(source)
+        """Delete the store of a partition, unless another worker has it open by now."""
+        with contextlib.suppress(StoreLockedError):
+            self._stores.wipe(source)
 
     def close(self) -> None:
         """Close the consumer of changelogs."""

@@ -235,6 +235,7 @@ class LoopRunner:
                     self._retry_policy,
                     lambda: self._stopping,
                     tests_broker=self._tests_broker,
+                    has_joined=self._resumes,
                 )
             except LayoutContendedError as contended:
                 self._retry_policy.wait_again(str(without_frames(contended)))
