@@ -1,8 +1,9 @@
-"""Takeover series: how long records wait after `kill -9` of one of two instances.
+"""Takeover series: how long records wait while an instance is killed, or all are replaced.
 
-The changelogs are prefilled. Messages come at a steady rate, and each instance decides half of the
-partitions. One instance is killed; it does not come back, or comes back at once, with its disk or
-with an empty one. Without standby copies each start of a situation replays everything.
+The changelogs are prefilled. Messages come at a steady rate. One of two instances is killed; it
+does not come back, or comes back at once, with its disk or with an empty one. Or three instances
+with standby copies are replaced one after the other, each when the one before has warm copies.
+Each situation begins with empty disks.
 """
 
 import os
@@ -34,15 +35,17 @@ _WITHIN_S: Final = 300.0
 _RETURNS: Final = ("does not come back", "comes back with its disk", "comes back with none")
 _FIRST: Final = "seconds to the first verdict of every partition"
 _P99: Final = "p99 of the latency meanwhile, s"
+_LONGEST: Final = "longest latency, s"
 
 
 class Wait(NamedTuple):
     """What records met while an instance was away."""
 
-    first_s: float
+    first_s: float | None
     """From the kill until each partition had a verdict of a record that was sent after it."""
     p99_s: float
     """Of the latency of all records that were sent in that time."""
+    longest_s: float
 
 
 def takeover(session: Session) -> Finding:
@@ -62,11 +65,13 @@ def takeover(session: Session) -> Finding:
                 for back in _RETURNS:
                     wait = _killed(session, stage._replace(standby=standby), back)
                     rows.append(_row(ids, standby, back, wait))
-                    session.say(
-                        f"standby {standby}, {ids:,} ids each, it {back}: {wait.first_s:.1f} s "
-                        f"to the first verdicts, p99 {wait.p99_s:.1f} s"
-                    )
-    title = "After kill -9 of one of two instances: Ringfence"
+                    session.say(f"standby {standby}, {ids:,} ids each, it {back}: {wait}")
+            for has_volumes in (True, False):
+                wait = _rolled(session, stage._replace(standby="all"), has_volumes=has_volumes)
+                how = f"is replaced, {'with its' if has_volumes else 'without a'} volume"
+                rows.append(_row(ids, "all", how, wait))
+                session.say(f"{ids:,} ids each, each {how}: {wait}")
+    title = "While an instance is killed or replaced: Ringfence"
     settings = {"messages a second": _RATE, "partitions": PARTITIONS, "session timeout, s": 10}
     return Finding(title, settings, rows, [Figure(title, "situation", [_FIRST], "s", bars=True)])
 
@@ -77,6 +82,7 @@ def _row(ids: int, standby: str, back: str, wait: Wait) -> Row:
         "situation": f"{copies}, {ids:,} ids each: it {back}",
         _FIRST: wait.first_s,
         _P99: wait.p99_s,
+        _LONGEST: wait.longest_s,
     }
 
 
@@ -113,19 +119,52 @@ def _killed(session: Session, stage: Stage, back: str) -> Wait:
                     shutil.rmtree(stage.folder / "state" / stage.group / "a")
                 processes.enter_context(running(RINGFENCE, members[0]))
             first_s = _first_after(reader, killed_s, check)
-    sent_then = [each for each in reader.seen if killed_s < each.sent_s < killed_s + first_s]
-    return Wait(first_s, percentile(sorted(each.age_ms for each in sent_then), 0.99) / 1000)
+    return _waited(reader, killed_s, killed_s + first_s)._replace(first_s=first_s)
 
 
-def _is_settled(stage: Stage) -> bool:
-    """Whether an instance has half of the partitions, and each has a warm copy if it is to."""
+def _rolled(session: Session, stage: Stage, *, has_volumes: bool) -> Wait:
+    """Start three instances with empty disks, and replace one after the other."""
+    shutil.rmtree(stage.folder / "state")
+    members = [stage._replace(instance=name, api_port=free_port()) for name in ("a", "b", "c")]
+    with ExitStack() as lives:
+        life_of = {}
+        for member in members:
+            life_of[member] = life = ExitStack()
+            lives.push(life)
+            life.enter_context(running(RINGFENCE, member))
+        for member in members:
+            await_answer(partial(_is_settled, member, len(members)), _unchecked)
+        with _steady(session.venue, stage) as reader:
+            began_s = time.monotonic()
+            for member in members:
+                life_of[member].close()
+                if not has_volumes:
+                    shutil.rmtree(stage.folder / "state" / stage.group / member.instance)
+                life_of[member].enter_context(running(RINGFENCE, member))
+                for each in members:
+                    await_answer(partial(_is_settled, each, len(members)), _unchecked)
+            ended_s = time.monotonic()
+    return _waited(reader, began_s, ended_s)
+
+
+def _unchecked() -> None:
+    """Check no process: what has ended does not answer."""
+
+
+def _waited(reader: Reader, began_s: float, ended_s: float) -> Wait:
+    """Return the latencies of the records that were sent in a time."""
+    ages_ms = sorted(each.age_ms for each in reader.seen if began_s < each.sent_s < ended_s)
+    return Wait(None, percentile(ages_ms, 0.99) / 1000, ages_ms[-1] / 1000)
+
+
+def _is_settled(stage: Stage, members: int = 2) -> bool:
+    """Whether an instance has its share of the partitions, and all copies are warm if any are."""
     found = ask_json(stage, "/v1/partitions")["partitions"]
     owned = [each for each in found if each["instance"] == stage.instance]
-    is_warm = stage.standby == "off" or all(
-        copy["warm"] for each in found for copy in each["standbys"] or [{"warm": False}]
-    )
+    warm = [sum(copy["warm"] for copy in each["standbys"]) for each in found]
+    is_warm = stage.standby == "off" or warm == [members - 1] * PARTITIONS
     are_running = all(each["phase"] == "running" for each in owned)
-    return len(owned) == PARTITIONS // 2 and are_running and is_warm
+    return len(owned) >= PARTITIONS // members and are_running and is_warm
 
 
 @contextmanager
