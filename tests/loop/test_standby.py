@@ -1,9 +1,11 @@
 """Standby copies: an instance follows what others decide, and continues there at a takeover."""
 
+import pytest
 from confluent_kafka import KafkaError
 
 from ringfence_service.kafka.errors import UNREADABLE_BATCH
 from ringfence_service.kafka.unreadable_batch import UnreadableBatchFault
+from ringfence_service.processor.restore import Restorer
 from ringfence_service.queries.status import StandbyStatus
 from ringfence_state.offset_metadata import TOMBSTONES_KEPT_MS
 from ringfence_state.store import (
@@ -150,6 +152,19 @@ def test_a_member_whose_copies_are_not_warm_joins_when_partitions_have_no_member
         two.living.cluster.wait(1)
         two.second.turn()
     assert two.second.assignment.rebalances > 0
+
+
+def test_a_copy_is_not_warm_before_it_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Two()
+    two.accept("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(Restorer, "step", lambda *_: 0)
+        two.follow(9)
+        (copy,) = two.statuses
+        assert (copy.warm, two.second.assignment.rebalances) == (False, 0)
+        assert some(copy.lag_records) > 0
+    two.follow()
+    assert two.statuses == (WARM,)
 
 
 def test_a_member_joins_without_copies_where_records_arrive_and_none_is_decided() -> None:

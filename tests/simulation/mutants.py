@@ -299,24 +299,28 @@ MUTANTS: Final = (
         "service/ringfence_service/processor/takeover.py",
         "        if store_fault(replay.position, facts, self._clock.wall_ms()) is not None:\n",
         "        if False:\n",
+        left_out="a second guard: copies are compared when opened, and drop what was replaced",
     ),
     Mutant(
         "a standby copy that was away for too long is level",
         "service/ringfence_service/processor/standby.py",
         "            if is_too_old(replay.position, copy.asked_ms, copy.tombstones_kept_ms):\n",
         "            if False:\n",
+        left_out="no process is stopped here for half a day; a copy is looked at when it is opened",
     ),
     Mutant(
         "a standby copy is level before it has caught up",
         "service/ringfence_service/processor/standby.py",
         "            if not replay.done or copy.level_s == copy.asked_s:\n",
         "            if copy.level_s == copy.asked_s:\n",
+        left_out="it decides only when a member joins; tests/loop/test_standby.py finds it",
     ),
     Mutant(
         "what a standby copy has read and not applied is lost at a takeover",
         "service/ringfence_service/processor/restore.py",
         "        self.edits, self.reached = [], self.position.changelog_next\n",
         "        self.edits = []\n",
+        left_out="a takeover has to follow a failed step at once; test_restore.py finds it",
     ),
     Mutant(
         "a standby copy follows a partition that is owned",

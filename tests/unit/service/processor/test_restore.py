@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message
 
-from ringfence_service.processor.restore import ChangelogReplay, Restorer
+from ringfence_service.processor.restore import ChangelogReplay, ForeignRecordError, Restorer
 from ringfence_state.keys import UnknownFormatError
 from ringfence_state.memory_store import MemoryStore
 from ringfence_state.model import PartitionId
@@ -317,6 +317,22 @@ def test_where_no_replay_advances_a_new_consumer_goes_on_where_the_old_one_stood
     world.restorer.step(0)
     assert (replay.done, replay.records) == (True, 2)
     assert [consumer._closed for consumer in world.made] == [True, False]
+
+
+def test_what_was_read_and_not_applied_is_read_again_by_the_next_restorer() -> None:
+    world = World()
+    world.write(run_of(0), run_of(1), Record(b"?foreign", b"value"))
+    replay = world.replay()
+    with pytest.raises(ForeignRecordError):
+        world.restorer.step(0)
+    assert (len(replay.edits), replay.position.changelog_next) == (2, 0)
+    world.restorer.remove(LOG)
+    replay.discard_read()
+    replay.end = 2
+    world.restorer.add(replay)
+    with pytest.raises(ForeignRecordError):
+        world.restorer.step(0)
+    assert len(replay.edits) == 2
 
 
 def test_a_replay_that_is_done_needs_no_new_consumer() -> None:
